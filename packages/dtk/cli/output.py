@@ -1,0 +1,131 @@
+"""How every command talks: the result on stdout, everything else on stderr, `--json` for machines."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.logging import RichHandler
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dtk.errors import DtkError
+
+__all__ = ["JSON_SCHEMA", "Output", "json_document"]
+
+JSON_SCHEMA = "dtk.result/1"
+"""Version of the object that `--json` prints; it changes when a key is renamed or removed."""
+
+_LIBRARY_LOGGERS = ("dtk", "dtk_kernels")
+
+
+def json_document(
+    command: str,
+    status: str,
+    *,
+    basis: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    warnings: list[str] | None = None,
+    error: DtkError | None = None,
+) -> str:
+    """Return the one object that a command prints under `--json`.
+
+    `status` is `ok`, `failed` (the command ran, and a check or claim did not hold) or `error`.
+    NaN and infinity are not JSON; a command that may have them must report null instead.
+    """
+    document: dict[str, Any] = {
+        "schema": JSON_SCHEMA,
+        "command": command,
+        "status": status,
+        "basis": basis,
+        "data": dict(data or {}),
+        "warnings": warnings or [],
+    }
+    if error is not None:
+        document["error"] = error.to_dict()
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+class _WarningCollector(logging.Handler):
+    """Keeps the warnings that the libraries log, for the `warnings` list of `--json`."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message not in self._messages:
+            self._messages.append(message)
+
+
+class Output:
+    """One command's voice. Create it first thing in a command body, call `finish` last.
+
+    Attributes:
+        stdout: Where the result goes (rich markup and highlighting are off: a pipe gets plain text).
+        stderr: Where talk, progress and warnings go.
+        warnings: What the run warned about so far.
+    """
+
+    def __init__(
+        self, command: str, *, as_json: bool = False, quiet: bool = False, verbose: bool = False
+    ) -> None:
+        self.command = command
+        self.as_json = as_json
+        self.quiet = quiet
+        self.verbose = verbose
+        self.warnings: list[str] = []
+        self.stdout = Console(highlight=False, markup=False)
+        self.stderr = Console(stderr=True, highlight=False)
+        self._install_log_handlers()
+
+    def _install_log_handlers(self) -> None:
+        for name in _LIBRARY_LOGGERS:
+            logger = logging.getLogger(name)
+            logger.handlers.clear()
+            logger.propagate = False
+            logger.setLevel(logging.DEBUG if self.verbose else logging.INFO)
+            level = logging.DEBUG if self.verbose else logging.ERROR if self.quiet else logging.WARNING
+            logger.addHandler(RichHandler(level, console=self.stderr, show_path=False, show_time=False))
+            logger.addHandler(_WarningCollector(self.warnings))
+
+    def say(self, message: RenderableType) -> None:
+        """Tell the person something on stderr; silent under `--quiet`."""
+        if not self.quiet:
+            self.stderr.print(message)
+
+    def stream(self, text: str) -> None:
+        """Write a piece of generated text as it comes: stdout, or stderr where stdout is for JSON."""
+        console = self.stderr if self.as_json else self.stdout
+        if not (self.as_json and self.quiet):
+            console.file.write(text)
+            console.file.flush()
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Yield a rich progress display on stderr; it draws only on a terminal and never under `--quiet`."""
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+        disable = self.quiet or not self.stderr.is_terminal
+        with Progress(
+            *columns, TimeElapsedColumn(), console=self.stderr, transient=True, disable=disable
+        ) as progress:
+            yield progress
+
+    def finish(
+        self,
+        data: Mapping[str, Any],
+        *,
+        basis: str | None = None,
+        status: str = "ok",
+        show: Callable[[Console], None] | None = None,
+    ) -> None:
+        """Print the result: one JSON object under `--json`, else whatever `show` writes to stdout."""
+        if self.as_json:
+            document = json_document(
+                self.command, status, basis=basis, data=data, warnings=self.warnings
+            )
+            self.stdout.file.write(document + "\n")
+        elif show is not None:
+            show(self.stdout)
