@@ -1,0 +1,102 @@
+"""Checks of what callers pass in: one clear line a mistake, raised before any pointer is taken.
+
+All of them look at metadata only (shape, dtype, device, strides), so they also run on fake tensors. What a
+table holds is checked by the implementations, which read it anyway.
+"""
+
+import torch
+
+__all__ = [
+    "FLOAT_DTYPES",
+    "require_contiguous_last_dim",
+    "require_dtype",
+    "require_grouped_heads",
+    "require_same_device",
+    "require_same_dtype",
+    "require_shapes",
+]
+
+FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str, int]:
+    """Match tensors to shapes written with size names; the same name must mean the same size everywhere.
+
+    Args:
+        **tensors: The tensor and its size names, as in `keys=(keys, ("N", "Hkv", "S", "D"))`.
+
+    Returns:
+        The size of each name.
+
+    Raises:
+        TypeError: An argument is no tensor.
+        ValueError: A shape does not fit; the text names the argument, its shape and what was wanted.
+    """
+    sizes: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for argument, (tensor, names) in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(
+                f"{argument} must be a tensor of shape [{', '.join(names)}], got {type(tensor).__name__}"
+            )
+        if tensor.dim() != len(names):
+            raise ValueError(f"{argument} must have shape [{', '.join(names)}], got {list(tensor.shape)}")
+        for dim, name in enumerate(names):
+            size = tensor.shape[dim]
+            if name not in sizes:
+                sizes[name] = size
+                origin[name] = argument
+            elif size != sizes[name]:
+                raise ValueError(
+                    f"{argument} has shape {list(tensor.shape)}: dim {dim} ({name}) must be {sizes[name]}"
+                    f" as in {origin[name]}, got {size}"
+                )
+    return sizes
+
+
+def require_dtype(allowed: tuple[torch.dtype, ...], **tensors: torch.Tensor) -> None:
+    """Raise ValueError unless every tensor has one of the allowed dtypes."""
+    for argument, tensor in tensors.items():
+        if tensor.dtype not in allowed:
+            names = " or ".join(_name(dtype) for dtype in allowed)
+            raise ValueError(f"{argument} must be {names}, got {_name(tensor.dtype)}")
+
+
+def require_same_dtype(**tensors: torch.Tensor) -> None:
+    """Raise ValueError unless all tensors have the dtype of the first."""
+    first = next(iter(tensors))
+    for argument, tensor in tensors.items():
+        if tensor.dtype != tensors[first].dtype:
+            raise ValueError(
+                f"{argument} must have the dtype of {first} ({_name(tensors[first].dtype)}),"
+                f" got {_name(tensor.dtype)}"
+            )
+
+
+def require_same_device(**tensors: torch.Tensor) -> None:
+    """Raise ValueError unless all tensors are on the device of the first."""
+    first = next(iter(tensors))
+    for argument, tensor in tensors.items():
+        if tensor.device != tensors[first].device:
+            raise ValueError(
+                f"{argument} must be on the device of {first} ({tensors[first].device}), got {tensor.device}"
+            )
+
+
+def require_contiguous_last_dim(**tensors: torch.Tensor) -> None:
+    """Raise ValueError unless neighbours along the last dim are neighbours in memory."""
+    for argument, tensor in tensors.items():
+        if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+            raise ValueError(f"{argument} must be contiguous in its last dim, got strides {tensor.stride()}")
+
+
+def require_grouped_heads(num_query_heads: int, num_kv_heads: int) -> None:
+    """Raise ValueError unless the query heads can be shared out evenly among the KV heads."""
+    if num_kv_heads < 1 or num_query_heads < 1 or num_query_heads % num_kv_heads:
+        raise ValueError(
+            f"query has {num_query_heads} heads, which is no positive multiple of the {num_kv_heads} KV heads"
+        )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,50 @@
+"""Block digest: channel-wise minimum and maximum of a block's keys (Quest, arXiv 2406.10774, section 3.3)."""
+
+import torch
+
+from dtk_kernels._checks import (
+    FLOAT_DTYPES,
+    require_contiguous_last_dim,
+    require_dtype,
+    require_same_device,
+    require_shapes,
+)
+from dtk_kernels._operation import Operation
+
+__all__ = ["block_digest"]
+
+
+def block_digest(
+    keys: torch.Tensor, block_lengths: torch.Tensor, *, implementation: str | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Summarise each block by the smallest and largest value of every key channel.
+
+    A NaN among the tokens that count makes its channel NaN in both results.
+
+    Args:
+        keys: `[num_blocks, num_kv_heads, block_size, head_dim]`, float32, float16 or bfloat16; any strides as
+            long as head_dim is contiguous.
+        block_lengths: int32 `[num_blocks]`: only that many first tokens of a block count. Length 0 gives
+            (+inf, -inf), the digest of an empty block.
+        implementation: "reference", "native" or "triton" instead of the best one for the device.
+
+    Returns:
+        `(key_min, key_max)`, each `[num_blocks, num_kv_heads, head_dim]` in the dtype of `keys`.
+
+    Raises:
+        ValueError: A shape, dtype, device or stride does not fit, or a length is not in 0..block_size.
+        NotImplementedError: The named implementation is missing here.
+    """
+    result: tuple[torch.Tensor, torch.Tensor] = _OPERATION(implementation, keys, block_lengths)
+    return result
+
+
+def _check(keys: torch.Tensor, block_lengths: torch.Tensor) -> None:
+    require_shapes(keys=(keys, ("N", "Hkv", "S", "D")), block_lengths=(block_lengths, ("N",)))
+    require_dtype(FLOAT_DTYPES, keys=keys)
+    require_dtype((torch.int32,), block_lengths=block_lengths)
+    require_same_device(keys=keys, block_lengths=block_lengths)
+    require_contiguous_last_dim(keys=keys)
+
+
+_OPERATION = Operation(name="block_digest", package=__name__, check=_check)

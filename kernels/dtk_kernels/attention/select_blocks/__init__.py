@@ -1,0 +1,52 @@
+"""Selection of the blocks to attend to: the best scores, with some blocks always in (top-k, ours)."""
+
+import torch
+
+from dtk_kernels._checks import require_dtype, require_same_device, require_shapes
+from dtk_kernels._operation import Operation
+
+__all__ = ["select_blocks"]
+
+
+def select_blocks(
+    scores: torch.Tensor,
+    num_selected: int,
+    *,
+    forced: torch.Tensor | None = None,
+    implementation: str | None = None,
+) -> torch.Tensor:
+    """Return the columns of the highest scores, in ascending order of column.
+
+    Equal scores: the lower column wins. A score of -inf or NaN is never selected unless it is forced.
+
+    Args:
+        scores: float32 `[batch, num_groups, num_blocks]`, from `block_score`.
+        num_selected: How many columns to select at most, forced ones included (k of top-k).
+        forced: bool `[batch, num_blocks]`: columns that are selected whatever their score.
+        implementation: "reference", "native" or "triton" instead of the best one for the device.
+
+    Returns:
+        int32 `[batch, num_groups, num_selected]`: column indices (not pool ids), -1 where there are no more.
+
+    Raises:
+        ValueError: A shape, dtype or device does not fit, num_selected is negative, or a row forces more than
+            num_selected columns.
+        NotImplementedError: The named implementation is missing here.
+    """
+    result: torch.Tensor = _OPERATION(implementation, scores, num_selected, forced=forced)
+    return result
+
+
+def _check(scores: torch.Tensor, num_selected: int, *, forced: torch.Tensor | None = None) -> None:
+    if forced is None:
+        require_shapes(scores=(scores, ("B", "G", "N")))
+    else:
+        require_shapes(scores=(scores, ("B", "G", "N")), forced=(forced, ("B", "N")))
+        require_dtype((torch.bool,), forced=forced)
+        require_same_device(scores=scores, forced=forced)
+    require_dtype((torch.float32,), scores=scores)
+    if num_selected < 0:
+        raise ValueError(f"num_selected must be at least 0, got {num_selected}")
+
+
+_OPERATION = Operation(name="select_blocks", package=__name__, check=_check)

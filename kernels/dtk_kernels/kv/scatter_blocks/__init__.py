@@ -1,0 +1,45 @@
+"""Scatter of blocks from a dense tensor into a pool."""
+
+import torch
+
+from dtk_kernels._checks import require_dtype, require_same_device, require_same_dtype, require_shapes
+from dtk_kernels._operation import Operation
+
+__all__ = ["scatter_blocks_"]
+
+
+def scatter_blocks_(
+    pool: torch.Tensor,
+    block_ids: torch.Tensor,
+    blocks: torch.Tensor,
+    *,
+    implementation: str | None = None,
+) -> None:
+    """Write blocks into a pool, in place. Nothing is written if an id is wrong.
+
+    Args:
+        pool: `[num_pool_blocks, ...]`, any dtype and strides; an inference buffer (no gradients).
+        block_ids: int32 `[num_blocks]`, each id at most once; -1 leaves that block out.
+        blocks: `[num_blocks, ...]`, dtype of `pool`; must not share memory with it.
+        implementation: "reference", "native" or "triton" instead of the best one for the device.
+
+    Raises:
+        ValueError: A shape, dtype or device does not fit, an id is not in the pool or occurs twice.
+        NotImplementedError: The named implementation is missing here.
+    """
+    _OPERATION(implementation, pool, block_ids, blocks)
+
+
+def _check(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) -> None:
+    require_shapes(block_ids=(block_ids, ("n",)))
+    if pool.dim() < 1 or blocks.shape != (block_ids.shape[0], *pool.shape[1:]):
+        raise ValueError(
+            f"blocks must have one block of the pool's shape for each of the {block_ids.shape[0]} ids, got"
+            f" {list(blocks.shape)} for a pool of {list(pool.shape)}"
+        )
+    require_dtype((torch.int32,), block_ids=block_ids)
+    require_same_dtype(pool=pool, blocks=blocks)
+    require_same_device(pool=pool, block_ids=block_ids, blocks=blocks)
+
+
+_OPERATION = Operation(name="scatter_blocks_", package=__name__, check=_check)
