@@ -1,0 +1,77 @@
+"""The Hugging Face hub: a repository's config, tokenizer and safetensors as a local folder.
+
+The one adapter to `huggingface_hub`. Pickled weights and Python files are never fetched.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from dtk.errors import InputError, RunFailedError
+from dtk.models.quiet import quiet_transformers
+
+__all__ = ["cached_snapshot", "snapshot"]
+
+_FILES = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+_INDEX = "model.safetensors.index.json"
+
+
+def cached_snapshot(repository: str) -> Path | None:
+    """Return the local copy of a hub repository if it is whole; touches no network."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(repository, allow_patterns=_FILES, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    return folder if _is_whole(folder) else None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether the config and all weight files are there (a download may have been cut short)."""
+    if not (folder / "config.json").is_file():
+        return False
+    index = folder / _INDEX
+    if not index.is_file():
+        return (folder / "model.safetensors").is_file()
+    shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    return all((folder / shard).is_file() for shard in shards)
+
+
+def snapshot(repository: str, say: Callable[[str], None]) -> Path:
+    """Return a local copy of a hub repository, downloading what is missing.
+
+    A whole local copy is used as it is, without asking the hub for a newer one.
+
+    Raises:
+        InputError: If the hub has no such repository, or it holds no safetensors, or it is gated.
+        RunFailedError: If the hub cannot be reached.
+    """
+    from huggingface_hub import errors as hub_errors
+    from huggingface_hub import snapshot_download
+
+    cached = cached_snapshot(repository)
+    if cached is not None:
+        return cached
+    say(f"downloading {repository} from the Hugging Face hub")
+    try:
+        with quiet_transformers():
+            folder = Path(snapshot_download(repository, allow_patterns=_FILES))
+    except (hub_errors.RepositoryNotFoundError, hub_errors.GatedRepoError) as error:
+        raise InputError(
+            "the Hugging Face hub has no such repository, or your account may not read it",
+            field="--model",
+            value=repository,
+        ) from error
+    except Exception as error:  # the client's transport errors are those of whichever HTTP library it uses
+        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise RunFailedError(
+            f"not in the local hub cache, and the Hugging Face hub cannot be reached: {reason}",
+            field="--model",
+            value=repository,
+            hint="check the network and HF_HUB_OFFLINE, or give a local folder",
+        ) from error
+    if not _is_whole(folder):
+        raise InputError("the repository has no safetensors weights", field="--model", value=repository)
+    return folder
