@@ -1,4 +1,4 @@
-"""dtk: four papers by Ding Tang and co-authors as one toolkit. This module holds the version and nothing else."""
+"""dtk: four papers by Ding Tang and co-authors as one toolkit. It holds the version, no more."""
 
 __all__ = ["__version__"]
 

@@ -1,0 +1,149 @@
+"""Developer sessions; `nox -l` lists them.
+
+All sessions share one virtual environment, `.nox/shared`, since torch, triton and ray take 2 GB. It holds an
+ordinary (not editable) install of this checkout, made again whenever the sources differ from what it holds.
+DTK_NOX_IN_PLACE=1 uses the interpreter that runs nox as it is, and installs nothing.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+nox.options.default_venv_backend = "none"
+
+ROOT = Path(__file__).parent.resolve()
+SHARED = ROOT / ".nox" / "shared"
+IN_PLACE = os.environ.get("DTK_NOX_IN_PLACE") == "1"
+SOURCES = ("packages", "kernels", "csrc", "CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run all tests, and the examples of README and docs: `nox -s tests -- -k scout`."""
+    python = shared_environment(session, "test")
+    session.run(python, "-m", "pytest", *session.posargs, env={"DTK_REQUIRE_NATIVE": "1"})
+
+
+@nox.session(default=False)
+def lint(session: nox.Session) -> None:
+    """Check style and formatting with ruff."""
+    python = shared_environment(session, "lint", project=False)
+    session.run(python, "-m", "ruff", "check")
+    session.run(python, "-m", "ruff", "format", "--check")
+
+
+@nox.session(default=False)
+def types(session: nox.Session) -> None:
+    """Check types with mypy, strictly."""
+    python = shared_environment(session, "types")
+    session.run(python, "-m", "mypy", *session.posargs)
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the documentation into docs/_build/html; warnings are errors."""
+    python = shared_environment(session, "docs")
+    target = ROOT / "docs" / "_build" / "html"
+    session.run(python, "-m", "sphinx", "-W", "-n", "--keep-going", "-b", "html", "docs", str(target))
+
+
+@nox.session(default=False)
+def generate(session: nox.Session) -> None:
+    """Write the generated pages of docs/reference anew from the commands, models and claims."""
+    python = shared_environment(session, "test")
+    session.run(python, "docs/generate.py", *session.posargs)
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Run every script in benchmarks/, or the named ones: `nox -s bench -- attention`."""
+    names = session.posargs or sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
+    if not names:
+        session.skip("there is no benchmark yet")
+    python = shared_environment(session, "bench")
+    for name in names:
+        session.run(python, f"benchmarks/{name}.py")
+
+
+@nox.session(default=False)
+def repro(session: nox.Session) -> None:
+    """Check the papers' claims on this machine: `nox -s repro -- scout --quick`."""
+    python = shared_environment(session)
+    session.run(python, "-m", "dtk", "repro", "run", *session.posargs)
+
+
+@nox.session(default=False)
+def packaging(session: nox.Session) -> None:
+    """Build the sdist and a wheel from it; install the wheel, then the checkout in place, and compare."""
+    python = shared_environment(session, "test", "packaging")
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    # Without options, `build` makes the wheel from the sdist, not from the checkout.
+    session.run(python, "-m", "build", "--outdir", str(dist))
+    wheel = next(dist.glob("*.whl"))
+    for requirement in ([str(wheel)], ["--editable", "."]):
+        clean = clean_environment(session, python)
+        session.run(clean, "-m", "pip", "install", "--quiet", "--no-deps", *requirement)
+        environment = {"DTK_REQUIRE_NATIVE": "1", "DTK_REQUIRE_INSTALLED": "1"}
+        session.run(clean, "-m", "pytest", "tests/test_packaging.py", env=environment)
+
+
+def shared_environment(session: nox.Session, *groups: str, project: bool = True) -> str:
+    """Return an interpreter that has this checkout's current source and the named dependency groups."""
+    if IN_PLACE:
+        return sys.executable
+    python = SHARED / "bin" / "python"
+    state_file = SHARED / "dtk-state.json"
+    if not state_file.exists():
+        session.run(sys.executable, "-m", "venv", "--clear", str(SHARED))
+        # Older versions of pip know no dependency groups.
+        session.run(str(python), "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1")
+        state_file.write_text("{}")
+    state = json.loads(state_file.read_text())
+    wanted = {f"group:{group}": file_digest(ROOT / "pyproject.toml") for group in groups}
+    if project:
+        wanted["project"] = source_digest()
+    if not wanted.items() <= state.items():
+        state_file.write_text("{}")
+        arguments = [argument for group in groups for argument in ("--group", group)]
+        session.run(str(python), "-m", "pip", "install", *arguments, *(["."] if project else []))
+        state_file.write_text(json.dumps(state | wanted))
+    return str(python)
+
+
+def clean_environment(session: nox.Session, python: str) -> str:
+    """Return an interpreter without dtk that borrows the dependencies of another one."""
+    folder = ROOT / ".nox" / "packaging"
+    session.run(python, "-m", "venv", "--clear", str(folder))
+    borrowed = session.run(
+        python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", silent=True
+    )
+    clean = folder / "bin" / "python"
+    site = session.run(
+        str(clean), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", silent=True
+    )
+    # Last in the alphabet, so that whatever this environment installs itself comes first.
+    Path(str(site).strip(), "zz_borrowed.pth").write_text(str(borrowed))
+    return str(clean)
+
+
+def source_digest() -> str:
+    """Return a digest of everything that ends up in the wheel."""
+    digest = hashlib.sha256()
+    for source in SOURCES:
+        path = ROOT / source
+        for file in sorted(path.rglob("*") if path.is_dir() else [path]):
+            if file.is_file() and file.suffix not in {".so", ".pyc"}:
+                digest.update(f"{file.relative_to(ROOT)}\0{file_digest(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of one file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,0 +1,56 @@
+"""The error family: one line from four parts, and the exit code of each kind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dtk import errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.DtkError, 70),
+        (errors.CheckFailedError, 1),
+        (errors.InputError, 2),
+        (errors.NotTestableError, 3),
+        (errors.RunFailedError, 4),
+    ],
+)
+def test_exit_codes(kind: type[errors.DtkError], code: int) -> None:
+    assert kind("m").exit_code == code
+
+
+def test_every_kind_is_public_and_tested_above() -> None:
+    kinds = {errors.DtkError, *errors.DtkError.__subclasses__()}
+    assert {kind.__name__ for kind in kinds if kind.__module__ == errors.__name__} == set(errors.__all__)
+    assert len({kind.exit_code for kind in kinds}) == len(kinds) == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (errors.InputError("is missing"), "is missing"),
+        (errors.InputError("must be even", field="block_size"), "block_size: must be even"),
+        (
+            errors.InputError("must be even", field="n", value=3, hint="try 4"),
+            "n: must be even (got 3); try 4",
+        ),
+        (errors.InputError("must be positive", value=0), "must be positive (got 0)"),
+        (errors.InputError("unknown model", value="x y"), "unknown model (got 'x y')"),
+    ],
+)
+def test_one_line_from_the_parts(error: errors.DtkError, line: str) -> None:
+    assert str(error) == line
+
+
+@pytest.mark.parametrize("value", [None, True, 0, 1.5, "text", Path("a/b"), [1, 2], {"a": Path()}, object()])
+def test_every_value_can_be_written_as_json(value: object) -> None:
+    parts = errors.InputError("m", field="f", value=value, hint="h").to_dict()
+    assert set(json.loads(json.dumps(parts))) == {"message", "field", "value", "hint"}
+
+
+def test_input_errors_are_value_errors_for_library_users() -> None:
+    with pytest.raises(ValueError, match="must be even"):
+        raise errors.InputError("must be even")
