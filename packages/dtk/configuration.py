@@ -73,7 +73,9 @@ def parse_assignment(assignment: str) -> tuple[list[str], Any]:
     key, separator, text = assignment.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not separator or not all(path):
-        raise InputError("must be KEY=VALUE", field="--set", value=assignment, hint="for example block_size=32")
+        raise InputError(
+            "must be KEY=VALUE", field="--set", value=assignment, hint="for example block_size=32"
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

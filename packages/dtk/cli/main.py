@@ -11,16 +11,14 @@ from typer.exceptions import TyperException
 
 from dtk import __version__
 from dtk.cli import doctor, models, repro, scout
-from dtk.cli.output import json_document
+from dtk.cli.output import EXIT_INTERRUPTED, json_document
 from dtk.errors import DtkError, InputError
 
 __all__ = ["app", "main", "run"]
 
-EXIT_INTERRUPTED = 130
-
 app = typer.Typer(
     name="dtk",
-    help="Train and serve large language models with less: KV-cache offload, unlike chips, FP4, no tensor parallelism.",
+    help="Large language models with less: KV-cache offload, unlike chips, FP4, no tensor parallelism.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -36,7 +34,8 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     pass

@@ -21,7 +21,9 @@ _GROUP = "Common options"
 
 JsonOption = Annotated[
     bool,
-    typer.Option("--json", help="Print one JSON object on stdout, all else on stderr.", rich_help_panel=_GROUP),
+    typer.Option(
+        "--json", help="Print one JSON object on stdout, all else on stderr.", rich_help_panel=_GROUP
+    ),
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No talk and no progress on stderr.", rich_help_panel=_GROUP)
@@ -30,16 +32,23 @@ VerboseOption = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Say more, with tracebacks on errors.", rich_help_panel=_GROUP),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices.", rich_help_panel=_GROUP)]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of all random choices.", rich_help_panel=_GROUP)
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, help="CPU threads in all. Default: the cores of this machine.", rich_help_panel=_GROUP
+        "--threads",
+        min=1,
+        help="CPU threads in all. Default: the cores of this machine.",
+        rich_help_panel=_GROUP,
     ),
 ]
 DeviceOption = Annotated[
     str,
-    typer.Option("--device", help="auto, cpu, cuda or cuda:N; auto takes a GPU if any.", rich_help_panel=_GROUP),
+    typer.Option(
+        "--device", help="auto, cpu, cuda or cuda:N; auto takes a GPU if any.", rich_help_panel=_GROUP
+    ),
 ]
 OutOption = Annotated[
     Path | None,
@@ -54,6 +63,9 @@ ConfigOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override one configuration key; may be repeated.", rich_help_panel=_GROUP
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one configuration key; may be repeated.",
+        rich_help_panel=_GROUP,
     ),
 ]

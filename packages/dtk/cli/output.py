@@ -12,7 +12,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dtk.errors import DtkError
 
-__all__ = ["JSON_SCHEMA", "Output", "json_document"]
+__all__ = ["EXIT_INTERRUPTED", "JSON_SCHEMA", "Output", "json_document"]
+
+EXIT_INTERRUPTED = 130
 
 JSON_SCHEMA = "dtk.result/1"
 """Version of the object that `--json` prints; it changes when a key is renamed or removed."""
@@ -123,9 +125,7 @@ class Output:
     ) -> None:
         """Print the result: one JSON object under `--json`, else whatever `show` writes to stdout."""
         if self.as_json:
-            document = json_document(
-                self.command, status, basis=basis, data=data, warnings=self.warnings
-            )
+            document = json_document(self.command, status, basis=basis, data=data, warnings=self.warnings)
             self.stdout.file.write(document + "\n")
         elif show is not None:
             show(self.stdout)

@@ -1,0 +1,178 @@
+"""What `dtk scout generate` does once its options are known; imports torch, so only the command body does."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from dtk.cli.output import Output
+from dtk.errors import InputError, RunFailedError
+from dtk.models import LoadedModel, load
+from dtk.scout.config import ScoutConfig
+from dtk.scout.decode import Sampling
+from dtk.scout.generate import GenerationReport, Progress, generate
+
+__all__ = ["Request", "run", "save", "show"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One `dtk scout generate`, all options resolved."""
+
+    model: str
+    prompt: str
+    chat: bool
+    max_prompt_tokens: int | None
+    max_new_tokens: int
+    temperature: float
+    dtype: str
+    compare_dense: bool
+    settings: ScoutConfig
+    seed: int
+    threads: int | None
+    host_threads: int
+    device: str
+
+
+def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport]:
+    """Load the model, generate, and return both; text goes to the output as it comes."""
+    total = request.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(total)
+    output.say(f"loading {request.model}")
+    loaded = load(request.model, dtype=getattr(torch, request.dtype), device=request.device)
+    prompt_ids = _encode(request, loaded)
+    output.say(
+        f"prefill of {len(prompt_ids)} tokens, then up to {request.max_new_tokens} new ones; "
+        f"{total} threads, {request.host_threads} of them for the host's share while decoding"
+    )
+
+    def decoding_begins() -> None:
+        # The device's and the host's share run at once: together they stay within the threads asked for.
+        torch.set_num_threads(max(total - request.host_threads, 1))
+
+    def comparing_begins() -> None:
+        torch.set_num_threads(total)
+        output.stream("\n")
+        output.say("comparing with dense attention")
+
+    progress = Progress(output.stream, decoding_begins, comparing_begins)
+    report = generate(
+        loaded.model,
+        loaded.tokenizer,
+        prompt_ids,
+        request.settings,
+        max_new_tokens=request.max_new_tokens,
+        sampling=Sampling(request.temperature, request.seed),
+        host_threads=request.host_threads,
+        compare_dense=request.compare_dense,
+        progress=progress,
+    )
+    if not request.compare_dense:
+        output.stream("\n")
+    return loaded, report
+
+
+def _encode(request: Request, loaded: LoadedModel) -> torch.Tensor:
+    tokenizer: Any = loaded.tokenizer
+    if request.chat:
+        if not tokenizer.chat_template:
+            raise InputError("this model has no chat template", field="--chat", value=request.model)
+        messages = [{"role": "user", "content": request.prompt}]
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)[
+            "input_ids"
+        ]
+    else:
+        ids = tokenizer(request.prompt)["input_ids"]
+    return torch.tensor(ids[: request.max_prompt_tokens], dtype=torch.int64)
+
+
+def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: Request) -> None:
+    """Write the result, the resolved request and the plots into `folder`.
+
+    Raises:
+        RunFailedError: If the folder cannot be written.
+    """
+    from dtk.scout.plots import plot_generation
+
+    resolved = asdict(request) | {"settings": request.settings.model_dump(mode="json"), "basis": "measured"}
+    machine = {"torch": torch.__version__, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in (("result.json", data), ("request.json", resolved | {"machine": machine})):
+            temporary = folder / f".{name}.part"
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            temporary.replace(folder / name)
+        plot_generation(report, folder)
+    except OSError as error:
+        raise RunFailedError(f"cannot write: {error.strerror}", field="--out", value=str(folder)) from error
+
+
+def show(console: Console, report: GenerationReport, loaded: LoadedModel, settings: ScoutConfig) -> None:
+    """Print the report as a table for people."""
+    table = Table(title=f"ScoutAttention on {loaded.name} (all figures measured)", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    table.add_column("note", style="dim")
+    for row in _rows(report, settings):
+        table.add_row(*row)
+    console.print(table)
+
+
+def _rows(report: GenerationReport, settings: ScoutConfig) -> list[tuple[str, str, str]]:
+    full = report.full_kv_bytes
+    cosines = [cosine for cosine in report.query_cosine_by_layer if cosine is not None]
+    rows = [
+        ("tokens", f"{report.prompt_tokens} + {len(report.token_ids)}", "prompt + new"),
+        ("time to first token", _seconds(report.time_to_first_token_s), "dense prefill"),
+        ("decode speed", _number(report.tokens_per_s, "{:.2f} tokens/s"), ""),
+        ("KV on device", _mib(report.device_kv_bytes), f"{report.device_kv_bytes / full:.0%} of all K/V"),
+        (
+            "  offloaded layers",
+            _mib(report.device_kv_bytes_offloaded),
+            f"budget {settings.budget_tokens} + tail",
+        ),
+        ("  digests", _mib(report.digest_bytes), "besides the K/V"),
+        ("KV in host memory", _mib(report.host_kv_bytes), "every closed block, and room to grow"),
+        ("CPU ratio", f"{report.cpu_ratio:.1%}", "tokens attended on the host / budget"),
+        ("churn", _number(report.churn, "{:.1%}"), "of the selected blocks, from step to step"),
+        (
+            "query cosine",
+            _number(min(cosines, default=None), "{:.3f} at least"),
+            "predicted to real, by layer",
+        ),
+        (
+            "host shares",
+            f"{report.host_jobs}",
+            f"{report.late_host_jobs} late, {report.host_wait_s:.2f} s waited",
+        ),
+        ("blocks recalled", f"{report.recalled_blocks}", ""),
+    ]
+    if report.dense is not None:
+        first = report.dense.first_disagreement
+        where = "all of them" if first is None else f"first differs: token {first}"
+        rows.append(("tokens as dense attention", f"{report.dense.token_agreement:.1%}", where))
+        rows.append(
+            (
+                "KL from dense attention",
+                f"{report.dense.mean_kl:.2e} nats",
+                f"at most {report.dense.max_kl:.2e}",
+            )
+        )
+    return rows
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.1f} MiB"
+
+
+def _seconds(value: float | None) -> str:
+    return _number(value, "{:.2f} s")
+
+
+def _number(value: float | None, template: str) -> str:
+    return "-" if value is None else template.format(value)

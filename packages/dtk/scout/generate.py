@@ -1,0 +1,276 @@
+"""Generate text with an offloaded KV cache and report what it cost: `dtk scout generate` as a function."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers.decoders import DecodeStream
+from torch import Tensor
+
+from dtk.errors import InputError
+from dtk.scout.compare import DenseComparison, compare_with_dense
+from dtk.scout.config import ScoutConfig
+from dtk.scout.decode import Sampling, decode
+from dtk.scout.session import ScoutSession, attach
+from dtk.scout.stats import LayerStats, mean_or_none
+from dtk.scout.transformers_cache import ScoutCache
+
+__all__ = ["GenerationReport", "Progress", "generate"]
+
+
+@dataclass(frozen=True)
+class GenerationReport:
+    """What one generation produced, took and cost. All figures are measured.
+
+    Attributes:
+        text: The generated text, special tokens left out.
+        token_ids: The generated tokens.
+        prompt_tokens: Tokens of the prompt.
+        interrupted: Whether Ctrl-C ended it; everything here then covers what was generated before.
+        time_to_first_token_s: Seconds from the start of the prefill to the first token.
+        tokens_per_s: Decode speed: tokens after the first, over the seconds they took; None for one token.
+        device_kv_bytes: K/V on the device at the end: offloaded layers' device tiers, dense layers in full.
+        device_kv_bytes_offloaded: The offloaded layers' part of it, budget and tail blocks.
+        host_kv_bytes: K/V allocated in host memory at the end.
+        digest_bytes: Block digests on the device at the end.
+        full_kv_bytes: What all K/V would take on the device without offload at the final length.
+        cpu_ratio: Mean over layers and steps of tokens attended on the host, over the budget.
+        cpu_ratio_by_layer: The same by model layer; None for layers that are not offloaded.
+        cpu_ratio_by_step: Mean over the offloaded layers, a figure a decode step.
+        churn: Mean share of selected blocks that were not selected a step earlier; None if never selected.
+        query_cosine_by_layer: Mean cosine of predicted and real query by model layer; None where there was
+            no prediction.
+        attended_tokens: Mean tokens attended to by an offloaded layer in a step, device and host.
+        late_host_jobs: Host shares that were not finished when their layer needed them.
+        host_jobs: Host shares in all.
+        host_wait_s: Seconds the layers waited for host shares in all.
+        recalled_blocks: Blocks copied back to the device in all.
+        dense: The comparison with dense attention, if asked for.
+    """
+
+    text: str
+    token_ids: list[int]
+    prompt_tokens: int
+    interrupted: bool
+    time_to_first_token_s: float | None
+    tokens_per_s: float | None
+    device_kv_bytes: int
+    device_kv_bytes_offloaded: int
+    host_kv_bytes: int
+    digest_bytes: int
+    full_kv_bytes: int
+    cpu_ratio: float
+    cpu_ratio_by_layer: list[float | None]
+    cpu_ratio_by_step: list[float]
+    churn: float | None
+    query_cosine_by_layer: list[float | None]
+    attended_tokens: float | None
+    late_host_jobs: int
+    host_jobs: int
+    host_wait_s: float
+    recalled_blocks: int
+    dense: DenseComparison | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Callbacks of a generation.
+
+    Attributes:
+        on_text: Called with each new piece of text.
+        on_first_token: Called once, when the prefill is done and decoding begins.
+        on_compare: Called once, before the dense comparison starts.
+    """
+
+    on_text: Callable[[str], None] = lambda text: None
+    on_first_token: Callable[[], None] = lambda: None
+    on_compare: Callable[[], None] = lambda: None
+
+
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompt_ids: Tensor,
+    config: ScoutConfig,
+    *,
+    max_new_tokens: int,
+    sampling: Sampling | None = None,
+    host_threads: int = 1,
+    compare_dense: bool = False,
+    progress: Progress | None = None,
+) -> GenerationReport:
+    """Generate from one prompt with ScoutAttention and report.
+
+    Ctrl-C ends the generation early, not the report.
+
+    Args:
+        model: A supported Hugging Face causal model.
+        tokenizer: Its fast tokenizer.
+        prompt_ids: int64 [prompt tokens].
+        config: Settings of the cache.
+        max_new_tokens: At most so many tokens; an end-of-text token ends earlier.
+        sampling: Greedy if None.
+        host_threads: CPU threads for the host's share.
+        compare_dense: Compare every step with dense attention afterwards; greedy decoding only.
+        progress: Callbacks.
+
+    Raises:
+        InputError: If the prompt is empty, prompt and new tokens exceed the model's context, or a comparison
+            is asked for with sampling.
+    """
+    _check(model, prompt_ids, max_new_tokens, sampling, compare_dense)
+    progress = progress or Progress()
+    with attach(model, config, host_threads=host_threads) as session:
+        cache = session.new_cache(max_new_tokens)
+        run = _Run(tokenizer, progress)
+        try:
+            steps = decode(
+                model,
+                cache,
+                prompt_ids,
+                max_new_tokens=max_new_tokens,
+                stop_ids=_stop_ids(model),
+                sampling=sampling,
+            )
+            for step in steps:
+                run.take(step.token, step.logits if compare_dense else None)
+        except KeyboardInterrupt:
+            run.interrupted = True
+        dense = None
+        if compare_dense and run.tokens and not run.interrupted:
+            progress.on_compare()
+            dense = compare_with_dense(model, prompt_ids, run.tokens, torch.stack(run.logits))
+        return _report(run, session, cache, model, len(prompt_ids), dense)
+
+
+class _Run:
+    """Tokens, text and times of a generation as it goes."""
+
+    def __init__(self, tokenizer: Any, progress: Progress) -> None:
+        self.tokens: list[int] = []
+        self.logits: list[Tensor] = []
+        self.times: list[float] = []
+        self.text = ""
+        self.interrupted = False
+        self.began = time.perf_counter()
+        self._progress = progress
+        self._tokenizer = tokenizer.backend_tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+
+    def take(self, token: int, logits: Tensor | None) -> None:
+        self.times.append(time.perf_counter())
+        if not self.tokens:
+            self._progress.on_first_token()
+        self.tokens.append(token)
+        if logits is not None:
+            self.logits.append(logits)
+        piece = self._stream.step(self._tokenizer, token)
+        if piece:
+            self.text += piece
+            self._progress.on_text(piece)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        if len(self.times) < 2:
+            return None
+        return (len(self.times) - 1) / (self.times[-1] - self.times[0])
+
+
+def _check(
+    model: Any, prompt_ids: Tensor, max_new_tokens: int, sampling: Sampling | None, compare: bool
+) -> None:
+    if not len(prompt_ids):
+        raise InputError("the prompt has no tokens", field="prompt")
+    if max_new_tokens < 1:
+        raise InputError("must be at least 1", field="max_new_tokens", value=max_new_tokens)
+    if sampling is not None and sampling.temperature < 0:
+        raise InputError("must not be negative", field="temperature", value=sampling.temperature)
+    if compare and sampling is not None and sampling.temperature > 0:
+        raise InputError(
+            "cannot be compared with dense attention",
+            field="temperature",
+            value=sampling.temperature,
+            hint="use temperature 0",
+        )
+    limit, wanted = model.config.max_position_embeddings, len(prompt_ids) + max_new_tokens
+    if wanted > limit:
+        raise InputError(
+            f"{len(prompt_ids)} prompt and {max_new_tokens} new tokens exceed the model's context of {limit}",
+            field="max_new_tokens",
+            value=max_new_tokens,
+            hint=f"at most {max(limit - len(prompt_ids), 0)} new tokens fit behind this prompt",
+        )
+
+
+def _stop_ids(model: Any) -> set[int]:
+    ends = model.generation_config.eos_token_id
+    return set(ends) if isinstance(ends, list) else set() if ends is None else {ends}
+
+
+def _report(
+    run: _Run,
+    session: ScoutSession,
+    cache: ScoutCache,
+    model: Any,
+    prompt_tokens: int,
+    dense: DenseComparison | None,
+) -> GenerationReport:
+    stats = {index: layer.offloaded.stats for index, layer in cache.offloaded.items()}
+    budget = session.config.budget_tokens
+    ratios = {index: one.host_ratio(budget) for index, one in stats.items()}
+    num_layers, steps = len(cache.layers), max(len(run.tokens) - 1, 0)
+    by_layer = [_mean(ratios[i], steps) if i in ratios else None for i in range(num_layers)]
+    measured = [ratio for ratio in by_layer if ratio is not None]
+    host_waits = [wait for one in stats.values() for wait in one.host_wait_s]
+    cosines = [mean_or_none(stats[i].query_cosine) if i in stats else None for i in range(num_layers)]
+    return GenerationReport(
+        text=run.text,
+        token_ids=run.tokens,
+        prompt_tokens=prompt_tokens,
+        interrupted=run.interrupted,
+        time_to_first_token_s=run.times[0] - run.began if run.times else None,
+        tokens_per_s=run.tokens_per_s,
+        device_kv_bytes=cache.device_kv_bytes,
+        device_kv_bytes_offloaded=cache.offloaded_device_kv_bytes,
+        host_kv_bytes=cache.host_kv_bytes,
+        digest_bytes=cache.digest_bytes,
+        full_kv_bytes=_full_kv_bytes(model.config, prompt_tokens + steps, model.dtype.itemsize),
+        cpu_ratio=sum(measured) / len(measured),
+        cpu_ratio_by_layer=by_layer,
+        cpu_ratio_by_step=_ratio_by_step(list(ratios.values()), steps),
+        churn=mean_or_none([x for one in stats.values() for x in one.churn]),
+        query_cosine_by_layer=cosines,
+        attended_tokens=_attended(list(stats.values())),
+        late_host_jobs=sum(one.late_host_jobs for one in stats.values()),
+        host_jobs=len(host_waits),
+        host_wait_s=sum(host_waits),
+        recalled_blocks=int(sum(int(x) for one in stats.values() for x in one.recalled_blocks)),
+        dense=dense,
+    )
+
+
+def _mean(ratios: list[float], steps: int) -> float:
+    """Mean over all decode steps; steps at which everything was resident had no host share and count as 0."""
+    return sum(ratios) / steps if steps else 0.0
+
+
+def _ratio_by_step(ratios: list[list[float]], steps: int) -> list[float]:
+    # Selection starts at some step and then never stops, so a layer's entries are those of the last steps.
+    padded = [[0.0] * (steps - len(one)) + one for one in ratios]
+    return [sum(column) / len(column) for column in zip(*padded, strict=True)]
+
+
+def _attended(stats: list[LayerStats]) -> float | None:
+    device = mean_or_none([x for one in stats for x in one.attended_tokens])
+    if device is None:
+        return None
+    host = sum(float(x) for one in stats for x in one.host_tokens)
+    return device + host / sum(len(one.attended_tokens) for one in stats)
+
+
+def _full_kv_bytes(config: Any, tokens: int, itemsize: int) -> int:
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_token_layer = 2 * config.num_key_value_heads * head_size * itemsize
+    return int(config.num_hidden_layers * tokens * per_token_layer)

@@ -1,0 +1,148 @@
+"""Adapter to transformers' cache classes (5.12 to 5.x): what `generate` and a model's attention see.
+
+An offloaded layer's `update` returns the *new* keys and values only; the attention function that `attach`
+installs takes the rest from the tiers. A stock attention function would silently attend to nothing but the
+new token, so `update` refuses to run under one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+
+from dtk.errors import InputError
+from dtk.scout.layer import OffloadedLayer
+from dtk.scout.layout import BatchLayout
+
+__all__ = ["OffloadedCacheLayer", "ScoutCache"]
+
+
+class OffloadedCacheLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer of `ScoutCache` whose K/V is offloaded: transformers' view of an `OffloadedLayer`.
+
+    Args:
+        layer: The layer's tiers and decode step.
+        check_attention: Raises if the model would not use the attention function that can read this layer.
+    """
+
+    is_sliding = False
+    is_croppable = False
+    supports_early_init = False
+
+    def __init__(self, layer: OffloadedLayer, check_attention: Callable[[], None]) -> None:
+        super().__init__()
+        self.offloaded = layer
+        self._check_attention = check_attention
+        self._padded_tokens = 0
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences in the batch, -1 before the first forward pass."""
+        return self.offloaded.layout.batch_size if self.is_initialized else -1
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the prompt decides the sizes of the tiers."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Count the new tokens and hand them straight on to the attention function."""
+        self._check_attention()
+        self._padded_tokens += key_states.shape[2]
+        return key_states, value_states
+
+    def prefill(self, keys: Tensor, values: Tensor, last_query: Tensor, layout: BatchLayout) -> None:
+        """See `OffloadedLayer.prefill`."""
+        self.offloaded.prefill(keys, values, last_query, layout)
+        self.is_initialized = True
+
+    def get_seq_length(self) -> int:
+        """Tokens so far, padding included, as transformers counts them."""
+        return self._padded_tokens
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of the mask that `query_length` more tokens need."""
+        return self._padded_tokens + query_length, 0
+
+    def get_max_length(self) -> int:
+        """-1: the host tier grows."""
+        return -1
+
+    def reset(self) -> None:
+        """Refuse: a new cache costs nothing more."""
+        raise InputError("a ScoutCache cannot be reset", hint="make a new one with session.new_cache()")
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refuse: blocks that have closed are not opened again."""
+        raise InputError(
+            "a ScoutCache cannot be cropped",
+            field="tokens_to_remove",
+            value=tokens_to_remove,
+            hint="assisted decoding needs a stock cache",
+        )
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Follow the beams of a beam search."""
+        self.batch_select_indices(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the given sequences, in the given order."""
+        if self.is_initialized:
+            self.offloaded.select_sequences(indices.long().cpu())
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat every sequence `repeats` times, the copies side by side."""
+        if self.is_initialized:
+            self.batch_select_indices(torch.arange(self.batch_size).repeat_interleave(repeats))
+
+
+class ScoutCache(Cache):  # type: ignore[misc]
+    """A cache for `generate(past_key_values=...)`; `ScoutSession.new_cache` makes it.
+
+    Attributes:
+        offloaded: The offloaded layers by layer index; the other layers are transformers' own.
+    """
+
+    def __init__(self, layers: Sequence[CacheLayerMixin]) -> None:
+        super().__init__(layers=list(layers))
+        self.offloaded: dict[int, OffloadedCacheLayer] = {
+            index: layer for index, layer in enumerate(layers) if isinstance(layer, OffloadedCacheLayer)
+        }
+
+    @property
+    def device_kv_bytes(self) -> int:
+        """Bytes of K/V on the device now: the offloaded layers' device tiers and the dense layers in full."""
+        return self.offloaded_device_kv_bytes + self.dense_kv_bytes
+
+    @property
+    def offloaded_device_kv_bytes(self) -> int:
+        """Bytes of the offloaded layers' device tiers."""
+        return sum(layer.offloaded.device_tier.num_bytes for layer in self._ready())
+
+    @property
+    def dense_kv_bytes(self) -> int:
+        """Bytes of K/V in the layers that are not offloaded."""
+        stock = [layer for index, layer in enumerate(self.layers) if index not in self.offloaded]
+        return sum(x.nbytes for layer in stock if layer.is_initialized for x in (layer.keys, layer.values))
+
+    @property
+    def host_kv_bytes(self) -> int:
+        """Bytes of K/V in host memory now."""
+        return sum(layer.offloaded.host_tier.num_bytes for layer in self._ready())
+
+    @property
+    def digest_bytes(self) -> int:
+        """Bytes of block digests on the device now."""
+        return sum(layer.offloaded.key_min.nbytes + layer.offloaded.key_max.nbytes for layer in self._ready())
+
+    def _ready(self) -> list[OffloadedCacheLayer]:
+        return [layer for layer in self.offloaded.values() if layer.is_initialized]
+
+
+def stock_layer(sliding_window: int | None) -> CacheLayerMixin:
+    """Return transformers' own cache layer for a layer that is not offloaded."""
+    return (
+        DynamicLayer() if sliding_window is None else DynamicSlidingWindowLayer(sliding_window=sliding_window)
+    )
