@@ -10,7 +10,7 @@ import yaml
 
 from dtk.errors import InputError
 
-__all__ = ["load_config", "parse_assignment", "read_config_file", "validate"]
+__all__ = ["input_error", "load_config", "parse_assignment", "read_config_file", "validate"]
 
 ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 
@@ -96,16 +96,23 @@ def validate(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
     """Build `model` from `values`; the first thing that pydantic refuses becomes one clear line.
 
     Raises:
-        InputError: With the field's path, its value and what pydantic says would be right.
+        InputError: With the field's path, its value and what would be right.
     """
     try:
         return model.model_validate(dict(values))
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        known = ", ".join(model.model_fields)
-        if first["type"] == "extra_forbidden":
-            raise InputError("unknown key", field=field, hint=f"known keys: {known}") from error
-        message = first["msg"].removeprefix("Value error, ")
-        value = first["input"] if field is not None else None
-        raise InputError(message[:1].lower() + message[1:], field=field, value=value) from error
+        raise input_error(error, known_keys=list(model.model_fields)) from error
+
+
+def input_error(error: pydantic.ValidationError, *, known_keys: Sequence[str] = ()) -> InputError:
+    """Return the first complaint of pydantic as our error, with the field's path, value and hint."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or None
+    value = None if isinstance(first["input"], Mapping) else first["input"]
+    if first["type"] == "extra_forbidden" and known_keys:
+        return InputError("unknown key", field=field, hint=f"known keys: {', '.join(known_keys)}")
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return InputError(cause.message, field=field, value=value, hint=cause.hint)
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be", 1)
+    return InputError(message[:1].lower() + message[1:], field=field, value=value)

@@ -1,20 +1,26 @@
 """The root of the `dtk` command: attaches the groups and turns errors into one line and an exit code."""
 
+import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
+import pydantic
 import typer
 from typer.exceptions import TyperException
 
 from dtk import __version__
 from dtk.cli import doctor, models, repro, scout
 from dtk.cli.output import EXIT_INTERRUPTED, json_document
-from dtk.errors import DtkError, InputError
+from dtk.configuration import input_error
+from dtk.errors import DtkError, InputError, RunFailedError
 
 __all__ = ["app", "main", "run"]
+
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 app = typer.Typer(
     name="dtk",
@@ -51,20 +57,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises for a user's mistake or an interrupt."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        result: Any = app(args=words, prog_name="dtk", standalone_mode=False)
+        code = _invoke(words)
+        sys.stdout.flush()
     except DtkError as error:
         return _report(error, words)
     except TyperException as error:
-        return _report(_usage_error(error), words)
+        return _report_usage(error, words)
     except (KeyboardInterrupt, typer.Abort):
-        return _report_interrupt(words)
-    except BrokenPipeError:
-        # The reader of our stdout has gone (`dtk ... | head`); nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        _report(DtkError("interrupted"), words)
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        return _report_os_error(error, words)
     except Exception as error:  # noqa: BLE001  the last line of defence: report, never a bare traceback
         return _report_internal(error, words)
-    return result if isinstance(result, int) else 0
+    return code
 
 
 def main() -> NoReturn:
@@ -72,10 +78,53 @@ def main() -> NoReturn:
     sys.exit(run())
 
 
-def _usage_error(error: TyperException) -> InputError:
+def _invoke(words: list[str]) -> int:
+    command: Any = typer.main.get_command(app)
+    if "_DTK_COMPLETE" in os.environ:
+        # The shell asks for completions; Typer answers and exits.
+        command.main(args=words, prog_name="dtk")
+    # Not command.main(): it would turn interrupts and broken pipes into exits without a word.
+    try:
+        with command.make_context("dtk", words.copy()) as context:
+            command.invoke(context)
+    except typer.Exit as request:
+        return request.exit_code
+    return 0
+
+
+def _report_usage(error: TyperException, words: list[str]) -> int:
+    message = error.format_message().rstrip(".")
+    if not message:
+        # A group without a command: Typer has printed its help.
+        return InputError.exit_code
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "dtk"
-    return InputError(error.format_message().rstrip("."), hint=f"see '{path} --help'")
+    options = getattr(getattr(error, "param", None), "opts", None)
+    field = options[0] if options else None
+    value = None
+    if options:
+        message = error.message.rstrip(".") or "is missing"
+    if isinstance(error.__cause__, pydantic.ValidationError):
+        cause = input_error(error.__cause__)
+        message, value = cause.message, cause.value
+    return _report(InputError(message, field=field, value=value, hint=f"see '{path} --help'"), words)
+
+
+def _report_os_error(cause: OSError, words: list[str]) -> int:
+    if cause.errno == errno.EPIPE:
+        # The reader of our stdout has gone (`dtk ... | head`): say nothing more, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    error = RunFailedError(f"{type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return _report(error, words)
+
+
+def _report_internal(cause: Exception, words: list[str]) -> int:
+    hint = "run again with --verbose for the traceback"
+    error = DtkError(f"internal error, {type(cause).__name__}: {cause}", hint=hint)
+    error.__cause__ = cause
+    return _report(error, words)
 
 
 def _report(error: DtkError, words: list[str]) -> int:
@@ -83,24 +132,8 @@ def _report(error: DtkError, words: list[str]) -> int:
         traceback.print_exception(error, file=sys.stderr)
     if "--json" in words:
         sys.stdout.write(json_document(_command_path(words), "error", error=error) + "\n")
-    sys.stderr.write(f"dtk: {error}\n")
+    sys.stderr.write(f"dtk: {' '.join(str(error).split())}\n")
     return error.exit_code
-
-
-def _report_interrupt(words: list[str]) -> int:
-    if "--json" in words:
-        error = DtkError("interrupted")
-        sys.stdout.write(json_document(_command_path(words), "error", error=error) + "\n")
-    sys.stderr.write("dtk: interrupted\n")
-    return EXIT_INTERRUPTED
-
-
-def _report_internal(cause: Exception, words: list[str]) -> int:
-    error = DtkError(
-        f"internal error, {type(cause).__name__}: {cause}", hint="run again with --verbose for the traceback"
-    )
-    error.__cause__ = cause
-    return _report(error, words)
 
 
 def _command_path(words: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from dtk.errors import DtkError
 __all__ = ["EXIT_INTERRUPTED", "JSON_SCHEMA", "Output", "json_document"]
 
 EXIT_INTERRUPTED = 130
+"""The exit code after Ctrl-C, as of a process that SIGINT has ended: 128 + 2."""
 
 JSON_SCHEMA = "dtk.result/1"
 """Version of the object that `--json` prints; it changes when a key is renamed or removed."""
@@ -80,7 +81,7 @@ class Output:
         self.verbose = verbose
         self.warnings: list[str] = []
         self.stdout = Console(highlight=False, markup=False)
-        self.stderr = Console(stderr=True, highlight=False)
+        self.stderr = Console(stderr=True, highlight=False, markup=False)
         self._install_log_handlers()
 
     def _install_log_handlers(self) -> None:
@@ -96,7 +97,7 @@ class Output:
     def say(self, message: RenderableType) -> None:
         """Tell the person something on stderr; silent under `--quiet`."""
         if not self.quiet:
-            self.stderr.print(message)
+            self.stderr.print(message, soft_wrap=isinstance(message, str))
 
     def stream(self, text: str) -> None:
         """Write a piece of generated text as it comes: stdout, or stderr where stdout is for JSON."""
