@@ -87,7 +87,8 @@ def _encode(request: Request, loaded: LoadedModel) -> torch.Tensor:
             "input_ids"
         ]
     else:
-        ids = tokenizer(request.prompt)["input_ids"]
+        # Whether the prompt fits the context is for generate() to say; the tokenizer would only warn.
+        ids = tokenizer(request.prompt, verbose=False)["input_ids"]
     return torch.tensor(ids[: request.max_prompt_tokens], dtype=torch.int64)
 
 

@@ -34,6 +34,8 @@ class _Selection:
         query: [rows, query heads, head size], predicted, or real for a layer without a predecessor.
         scores: fp32 [rows, blocks].
         chosen: bool [rows, blocks], the selected blocks.
+        selecting: bool [rows], rows with more blocks than the budget; the others have everything resident, and
+            behave as they would in a batch of their own.
         partial: The host's share, ready to start; None where everything selected is resident.
         job: The host's share under way, or None.
     """
@@ -41,6 +43,7 @@ class _Selection:
     query: Tensor
     scores: Tensor
     chosen: Tensor
+    selecting: Tensor
     partial: HostPartial | None
     job: PendingPartial | None = None
 
@@ -103,7 +106,8 @@ class OffloadedLayer:
         reserve = -(-self._reserve_tokens // size) if self._reserve_tokens else widest // 4 + 4
         heads, head_size = layout.heads_per_row(keys.shape[1]), keys.shape[3]
         shape, rows = (heads, size, head_size), layout.num_rows
-        self.device_tier = DeviceTier(rows, self._config.budget_blocks, shape, keys.dtype, keys.device)
+        slots = min(self._config.budget_blocks, widest + reserve) + 1
+        self.device_tier = DeviceTier(rows, slots, shape, keys.dtype, keys.device)
         self.host_tier = HostTier(rows, widest + reserve, shape, keys.dtype, pin=keys.is_cuda)
         digest_shape = (rows, widest + reserve, heads, head_size)
         self.key_min, self.key_max = (
@@ -227,7 +231,8 @@ class OffloadedLayer:
         # A -1 in `ids` points the scatter at block 0, which may be selected in earnest elsewhere in the row.
         chosen[:, 0] = (ids == 0).any(dim=1)
         self.stats.host_tokens.append(missing.sum() * self._config.block_size / self.layout.num_rows)
-        return _Selection(query, scores, chosen, self._host_partial(query, ids, missing))
+        selecting = self._block_counts() > self._config.budget_blocks
+        return _Selection(query, scores, chosen, selecting, self._host_partial(query, ids, missing))
 
     def _host_partial(self, query: Tensor, ids: Tensor, missing: Tensor) -> HostPartial | None:
         if not query.is_cuda and not missing.any():
@@ -280,6 +285,7 @@ class OffloadedLayer:
         self.device_tier.adopt_tails(rows, blocks)
         for row in closing:
             self._num_blocks[row] += 1
+        self._add_slots()
         scores = self._score(query)
         ranks = self.device_tier.slot_ranks(
             scores, self._policy.forced(self._block_counts(), scores.shape[1])
@@ -295,7 +301,7 @@ class OffloadedLayer:
         chosen = torch.nn.functional.pad(selection.chosen, grown) | self._policy.forced(
             self._block_counts(), width
         )
-        wanted = chosen & (tier.slot_of_block[:, :width] < 0)
+        wanted = chosen & (tier.slot_of_block[:, :width] < 0) & selection.selecting[:, None]
         ranks = tier.slot_ranks(scores, chosen).scatter(1, tier.tail_slot[:, None], torch.inf)
         count = min(width, tier.slots)
         # The best missing blocks meet the worst slots; where slots are short, the lowest scores stay out.
@@ -332,7 +338,8 @@ class OffloadedLayer:
             before = torch.nn.functional.pad(
                 self._last_chosen, (0, chosen.shape[1] - self._last_chosen.shape[1])
             )
-            self.stats.churn.append((chosen & ~before).sum() / chosen.sum())
+            new = (chosen & ~before)[selection.selecting].sum()
+            self.stats.churn.append(new / chosen[selection.selecting].sum())
         self._last_chosen = chosen
         if self._config.track_query_cosine and selection.query is not query:
             cosine = torch.nn.functional.cosine_similarity(selection.query.float(), query.float(), dim=-1)
@@ -389,6 +396,12 @@ class OffloadedLayer:
     def _write_digests(self, rows: Tensor, blocks: Tensor, keys: Tensor) -> None:
         lengths = torch.full((len(keys),), keys.shape[2], dtype=torch.int32, device=keys.device)
         self.key_min[rows, blocks], self.key_max[rows, blocks] = block_digest(keys, lengths)
+
+    def _add_slots(self) -> None:
+        """Let the device tier grow with a short context, up to the budget and the tail."""
+        tier, budget = self.device_tier, self._config.budget_blocks
+        if tier.slots <= min(max(self._num_blocks), budget):
+            tier.add_slots(min(budget + 1, tier.slots + tier.slots // 2 + 1) - tier.slots)
 
     def _reserve(self, blocks: int) -> None:
         """Make room for `blocks` blocks a row in the host tier, the block map and the digests."""

@@ -88,7 +88,7 @@ class HostTier:
 
 
 class DeviceTier:
-    """The resident blocks of one layer: `budget_blocks` slots a row and one more for the partial tail block.
+    """The resident blocks of one layer: a slot for each in every row, and one more for the partial tail block.
 
     Attributes:
         keys: [rows * slots, KV heads, block size, head size]; likewise `values`.
@@ -101,12 +101,12 @@ class DeviceTier:
     def __init__(
         self,
         rows: int,
-        budget_blocks: int,
+        slots: int,
         block_shape: tuple[int, int, int],
         dtype: torch.dtype,
         device: torch.device,
     ):
-        self.slots = budget_blocks + 1
+        self.slots = slots
         self.block_size = block_shape[1]
         pool_shape = (rows * self.slots, *block_shape)
         self.keys = torch.zeros(pool_shape, dtype=dtype, device=device)
@@ -114,7 +114,7 @@ class DeviceTier:
         self.lengths = torch.zeros(rows, self.slots, dtype=torch.int32, device=device)
         self.block_of_slot = torch.full((rows, self.slots), -1, dtype=torch.int32, device=device)
         self.slot_of_block = torch.full((rows, 0), -1, dtype=torch.int32, device=device)
-        self.tail_slot = torch.full((rows,), budget_blocks, dtype=torch.int64, device=device)
+        self.tail_slot = torch.full((rows,), slots - 1, dtype=torch.int64, device=device)
 
     @property
     def rows(self) -> int:
@@ -132,6 +132,17 @@ class DeviceTier:
         if missing > 0:
             grown = missing + blocks // 2
             self.slot_of_block = torch.nn.functional.pad(self.slot_of_block, (0, grown), value=-1)
+
+    def add_slots(self, count: int) -> None:
+        """Give every row `count` more, empty slots; nothing may be reading or filling the pools."""
+        for name in ("keys", "values"):
+            pool: Tensor = getattr(self, name)
+            by_row = pool.unflatten(0, (self.rows, self.slots))
+            empty = by_row.new_zeros(self.rows, count, *pool.shape[1:])
+            setattr(self, name, torch.cat([by_row, empty], dim=1).flatten(0, 1))
+        self.lengths = torch.nn.functional.pad(self.lengths, (0, count))
+        self.block_of_slot = torch.nn.functional.pad(self.block_of_slot, (0, count), value=-1)
+        self.slots += count
 
     def flat_ids(self) -> Tensor:
         """Return int32 [rows, slots]: the pool id of each slot."""
