@@ -27,7 +27,8 @@ SOURCES = ("packages", "kernels", "csrc", "CMakeLists.txt", "pyproject.toml", "R
 def tests(session: nox.Session) -> None:
     """Run all tests, and the examples of README and docs: `nox -s tests -- -k scout`."""
     python = shared_environment(session, "test")
-    session.run(python, "-m", "pytest", *session.posargs, env={"DTK_REQUIRE_NATIVE": "1"})
+    environment = {"DTK_REQUIRE_NATIVE": "1"} | ({} if IN_PLACE else {"DTK_REQUIRE_INSTALLED": "1"})
+    session.run(python, "-m", "pytest", "--durations=10", *session.posargs, env=environment)
 
 
 @nox.session(default=False)
@@ -51,13 +52,6 @@ def docs(session: nox.Session) -> None:
     python = shared_environment(session, "docs")
     target = ROOT / "docs" / "_build" / "html"
     session.run(python, "-m", "sphinx", "-W", "-n", "--keep-going", "-b", "html", "docs", str(target))
-
-
-@nox.session(default=False)
-def generate(session: nox.Session) -> None:
-    """Write the generated pages of docs/reference anew from the commands, models and claims."""
-    python = shared_environment(session, "test")
-    session.run(python, "docs/generate.py", *session.posargs)
 
 
 @nox.session(default=False)
