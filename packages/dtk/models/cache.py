@@ -8,6 +8,7 @@ Left out: eviction; a user deletes folders by hand.
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 import filelock
 import platformdirs
 
-from dtk.errors import RunFailedError
+from dtk.errors import DtkError, RunFailedError
 from dtk.models.registry import ModelEntry
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "is_complete",
     "model_folder",
     "require_space",
+    "work_folder",
     "write_manifest",
 ]
 
@@ -45,6 +47,12 @@ def cache_dir() -> Path:
 def model_folder(entry: ModelEntry) -> Path:
     """Return where the converted model belongs, there or not."""
     return cache_dir() / "models" / f"{entry.name}-r{entry.revision}"
+
+
+def work_folder(entry: ModelEntry) -> Path:
+    """Return where the model is prepared; it exists only during that, or after a kill or a failure."""
+    folder = model_folder(entry)
+    return folder.with_name(f".{folder.name}.work")
 
 
 def is_complete(folder: Path) -> bool:
@@ -86,8 +94,7 @@ def exclusive(entry: ModelEntry, on_wait: Callable[[str], None]) -> Iterator[Pat
 
     The work folder is deleted when the body succeeds and kept when it fails, so that a download survives.
     """
-    folder = model_folder(entry)
-    work = folder.with_name(f".{folder.name}.work")
+    folder, work = model_folder(entry), work_folder(entry)
     with disk_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
@@ -106,23 +113,38 @@ def exclusive(entry: ModelEntry, on_wait: Callable[[str], None]) -> Iterator[Pat
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn an operating system error about the cache into one line that names the folder.
+    """Turn an operating system's error inside the block into one line that names the folder.
 
     Raises:
         RunFailedError: Disk full, quota, no permission, not a folder, and the like.
     """
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or " ".join(str(error).split())
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    except DtkError:
+        raise
+    except Exception as error:
+        code = _os_error_code(error)
+        if code is None:
+            raise
+        full = code in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         hint = "free some space" if full else "make it writable"
         raise RunFailedError(
-            f"cannot write the model cache: {reason}",
+            f"cannot write the model cache: {os.strerror(code)}",
             field="DTK_CACHE_DIR",
             value=str(folder),
             hint=f"{hint}, or set DTK_CACHE_DIR to another folder",
         ) from error
+
+
+def _os_error_code(error: Exception) -> int | None:
+    """Return the errno behind an exception, None if the operating system is not the cause.
+
+    safetensors and tokenizers, written in Rust, say it in the text of exceptions of their own.
+    """
+    if isinstance(error, OSError):
+        return error.errno
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None
 
 
 def require_space(folder: Path, needed_bytes: int) -> None:

@@ -9,6 +9,7 @@ Left out: architectures whose tokenizer is not byte-level BPE (`gguf_tokenizer`)
 
 import contextlib
 import io
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,15 @@ def convert_gguf(gguf_file: Path, folder: Path) -> None:
         RunFailedError: If the file is not one that transformers and this module can read.
         OSError: If the disk refuses.
     """
-    from safetensors import SafetensorError
-
     try:
         with quiet_transformers():
             _read_model(gguf_file).save_pretrained(folder)
             read_tokenizer(gguf_file).save_pretrained(folder)
-    except SafetensorError as error:
-        raise RunFailedError(f"cannot write the weights: {error}", value=str(folder)) from error
-    except (KeyError, ValueError, NotImplementedError) as error:
-        raise RunFailedError(f"cannot convert {gguf_file.name}: {error}") from error
+    except (KeyError, ValueError, struct.error, NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's; transformers raises OSError without a number for files it cannot read
+        reason = " ".join(str(error).split())
+        raise RunFailedError(f"cannot convert {gguf_file.name}: {reason}") from error
 
 
 def _read_model(gguf_file: Path) -> "PreTrainedModel":

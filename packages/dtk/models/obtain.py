@@ -92,17 +92,16 @@ def local_folder(name: str | Path) -> Path:
     Raises:
         InputError: If it is missing, no folder, without config.json, or without safetensors.
     """
-    text = str(name)
-    if isinstance(name, str) and not Path(name).exists() and "/" not in name:
-        return cache.model_folder(entry(name))  # not in the registry either: raises with the known names
-    folder = Path(name).expanduser()
+    text, folder = str(name), Path(name).expanduser()
+    if "/" not in text and not folder.exists():
+        entry(text)  # a bare word that is no folder was meant as a name: this raises with the known ones
     if not folder.is_dir():
         reason = "is not a folder" if folder.exists() else "no such folder"
         raise InputError(
-            reason, field="--model", value=text, hint="give a folder with config.json and safetensors"
+            reason, field="model", value=text, hint="give a folder with config.json and safetensors"
         )
     if not (folder / "config.json").is_file():
-        raise InputError("the folder has no config.json", field="--model", value=text)
+        raise InputError("the folder has no config.json", field="model", value=text)
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt*"))
         reason = (
@@ -110,25 +109,28 @@ def local_folder(name: str | Path) -> Path:
             if pickled
             else "the folder has no weights"
         )
-        raise InputError(reason, field="--model", value=text, hint="save the model as safetensors")
+        raise InputError(reason, field="model", value=text, hint="save the model as safetensors")
     return folder
 
 
 def obtain(item: ModelEntry, say: Say) -> Path:
     """Return the folder of a registry entry, preparing it first if need be."""
     folder = cache.model_folder(item)
-    if cache.is_complete(folder):
+    if cache.is_complete(folder) and not cache.work_folder(item).exists():
         return folder
     with cache.exclusive(item, say) as work:
-        if cache.is_complete(folder):  # another process has been here while this one waited
+        if cache.is_complete(folder):  # another process was here meanwhile, or died before it had cleaned up
             return folder
         if folder.exists():
             _log.warning("the cached model %s is damaged and is made anew", folder)
         prepared = work / "prepared"
-        shutil.rmtree(prepared, ignore_errors=True)
+        shutil.rmtree(prepared, ignore_errors=True)  # half done by a run that was killed
         prepared.mkdir()
-        _prepare(item, work, prepared, say)
-        cache.install(prepared, folder)
+        try:
+            _prepare(item, work, prepared, say)
+            cache.install(prepared, folder)
+        finally:
+            shutil.rmtree(prepared, ignore_errors=True)
     return folder
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from dtk.errors import InputError
 
-__all__ = ["ModelEntry", "WheelSource", "entry", "known_names", "registry"]
+__all__ = ["ModelEntry", "WheelSource", "entry", "registry"]
 
 
 class WheelSource(BaseModel):
@@ -80,23 +80,14 @@ def registry() -> dict[str, ModelEntry]:
     return {item.name: item for item in entries}
 
 
-def known_names() -> str:
-    """Return the registry's names as one comma-separated phrase for messages."""
-    return ", ".join(registry())
-
-
 def entry(name: str) -> ModelEntry:
     """Return the entry called `name`.
 
     Raises:
         InputError: If there is none; the message lists those there are.
     """
-    try:
-        return registry()[name]
-    except KeyError:
-        raise InputError(
-            "unknown model",
-            field="--model",
-            value=name,
-            hint=f"known: {known_names()}; or give a model folder, or a hub id org/name",
-        ) from None
+    if name not in registry():
+        known = ", ".join(registry())
+        hint = f"known: {known}; or give a model folder, or a hub id org/name"
+        raise InputError("unknown model", field="model", value=name, hint=hint)
+    return registry()[name]
