@@ -55,7 +55,8 @@ class OracleRow:
             part = self.keys[block * self.block_size : (block + 1) * self.block_size]
             low, high = part.min(axis=0), part.max(axis=0)
             by_head = [
-                float(np.maximum(q * low[h // group], q * high[h // group]).sum()) for h, q in enumerate(query)
+                float(np.maximum(q * low[h // group], q * high[h // group]).sum())
+                for h, q in enumerate(query)
             ]
             result[block] = max(by_head) if self.reduce_max else sum(by_head)
         return result
@@ -68,7 +69,9 @@ class OracleRow:
     def prefill(self, last_query: Array) -> None:
         self.resident = self.select(last_query) if self.num_blocks else set()
 
-    def step(self, query: Array, predicted: Array, host_query: Array, key: Array, value: Array, scale: float) -> OracleStep:
+    def step(
+        self, query: Array, predicted: Array, host_query: Array, key: Array, value: Array, scale: float
+    ) -> OracleStep:
         selecting = self.num_blocks > self.budget
         predicted_scores = self.scores(predicted)
         chosen = self.select(predicted) if selecting else set(range(self.num_blocks))
@@ -86,7 +89,9 @@ class OracleRow:
         self._recall(chosen, predicted_scores, selecting)
         return OracleStep(output, missing, on_device)
 
-    def _attend(self, query: Array, device: list[int], host_query: Array, host: list[int], scale: float) -> Array:
+    def _attend(
+        self, query: Array, device: list[int], host_query: Array, host: list[int], scale: float
+    ) -> Array:
         group = len(query) // self.keys.shape[1]
         output = np.zeros_like(query)
         for h in range(len(query)):

@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from dtk import __version__
-from dtk.cli import doctor, models, repro, scout
+from dtk.cli import config, doctor, models, repro, scout
 from dtk.cli.output import EXIT_INTERRUPTED, json_document
 from dtk.configuration import input_error
 from dtk.errors import DtkError, InputError, RunFailedError
@@ -51,6 +51,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.add_typer(scout.app, name="scout")
 app.add_typer(repro.app, name="repro")
+app.add_typer(config.app, name="config")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
