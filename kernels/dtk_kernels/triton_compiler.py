@@ -1,0 +1,95 @@
+"""Adapter to Triton's ahead-of-time compiler: the one file that touches interfaces Triton may move.
+
+It uses `triton.compile(ASTSource(...), target=GPUTarget(...))`, which needs neither GPU nor driver. The
+resources of the binary come from the `cuobjdump` that ships with Triton, because Triton itself learns
+them only by loading the binary on a GPU. A process that imported triton under TRITON_INTERPRET cannot
+compile.
+"""
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import triton.backends
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.compiler import compile as triton_compile
+
+from dtk_kernels.triton_support import KernelVariant, interpreting
+
+__all__ = ["Binary", "compile_variant", "require_compiler"]
+
+
+@dataclass(frozen=True)
+class Binary:
+    """What one compilation gave.
+
+    Attributes:
+        shared_bytes: shared memory a program takes, static and dynamic.
+        registers: registers a thread; None if the disassembler is missing.
+        spilled_bytes: local memory a thread, mostly spilled registers; None likewise.
+        uses_tensor_cores: whether the PTX has a matrix-multiply instruction.
+    """
+
+    shared_bytes: int
+    registers: int | None
+    spilled_bytes: int | None
+    uses_tensor_cores: bool
+
+
+def require_compiler() -> None:
+    """Raise RuntimeError if this process imported triton under TRITON_INTERPRET."""
+    if interpreting():
+        raise RuntimeError(
+            "kernels cannot be compiled in a process that imported triton under TRITON_INTERPRET; "
+            "run python -m dtk_kernels.aot"
+        )
+
+
+def compile_variant(variant: KernelVariant, capability: int) -> Binary:
+    """Compile one variant for a CUDA compute capability such as 90.
+
+    Raises:
+        Exception: whatever Triton or ptxas raise for a kernel that does not compile.
+    """
+    source = ASTSource(
+        fn=variant.kernel,
+        signature=variant.signature(),
+        constexprs=dict(variant.constants),
+        attrs={(i,): [["tt.divisibility", 16]] for i in variant.aligned_parameters()},
+    )
+    options = {
+        "num_warps": variant.num_warps,
+        "num_stages": variant.num_stages,
+        "enable_fp_fusion": True,
+    }
+    compiled = triton_compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    registers, spilled_bytes = _resources(compiled.asm["cubin"])
+    return Binary(
+        shared_bytes=int(compiled.metadata.shared),
+        registers=registers,
+        spilled_bytes=spilled_bytes,
+        uses_tensor_cores=re.search(r"\b(?:mma\.sync|wgmma|tcgen05\.mma)", compiled.asm["ptx"]) is not None,
+    )
+
+
+def _resources(cubin: bytes) -> tuple[int | None, int | None]:
+    """Registers and local bytes a thread, read by the disassembler that Triton brings."""
+    tool = _cuobjdump()
+    if tool is None:
+        return None, None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        listing = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", listing)
+    return (int(found[1]), int(found[2]) + int(found[3])) if found else (None, None)
+
+
+def _cuobjdump() -> str | None:
+    tool = Path(triton.backends.__file__).parent / "nvidia" / "bin" / "cuobjdump"
+    return str(tool) if tool.exists() else None

@@ -1,0 +1,109 @@
+"""What every Triton kernel file shares: a typed `jit`, the launch, and the record of what to compile.
+
+Triton reads TRITON_INTERPRET when it decorates a kernel, its own library functions included, so the
+variable counts only if it is set before the first `import triton`. With it, kernels run on CPU tensors,
+slowly, for tests; without it they need a GPU. Importing this module never asks for one.
+
+Habits that all kernels keep: 32-bit floats or integers inside, loads and stores convert; no libdevice, no
+inline assembly, no autotuning (it asks for a driver at import), 64-bit arithmetic for pool offsets.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+
+__all__ = ["KernelVariant", "ceil_div", "interpreting", "jit", "launch", "next_power_of_2"]
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """`triton.jit` with a type, so that strict checkers accept the decorated kernels."""
+    return triton.jit(function)
+
+
+def interpreting() -> bool:
+    """Whether kernels run in Triton's interpreter, on CPU tensors, because of TRITON_INTERPRET."""
+    return not isinstance(_probe, triton.runtime.JITFunction)
+
+
+@jit
+def _probe() -> None:
+    """Never run: its class tells whether the variable was set when it counted."""
+
+
+def ceil_div(value: int, divisor: int) -> int:
+    """Smallest integer not below value / divisor."""
+    return -(-value // divisor)
+
+
+def next_power_of_2(value: int, *, at_least: int = 1) -> int:
+    """Smallest power of two not below `value` or `at_least` (itself a power of two)."""
+    return max(at_least, 1 << max(value - 1, 0).bit_length())
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], *arguments: object, device: torch.device, **options: object
+) -> None:
+    """Run `kernel` over `grid` on `device`; a grid without a single program is no launch.
+
+    Contraction of multiply and add is switched on here and nowhere else: Triton's own default changes with
+    version 3.10 and depends on TRITON_DEFAULT_FP_FUSION until then.
+
+    Raises:
+        ValueError: if the tensors live on the CPU and the kernels are not interpreted.
+    """
+    if 0 in grid:
+        return
+    if device.type == "cpu" and not interpreting():
+        raise ValueError(
+            "implementation 'triton' needs tensors on a GPU, got device cpu "
+            "(for tests, set TRITON_INTERPRET=1 before triton is first imported)"
+        )
+    # Triton launches on the current device, which need not be the one that holds the tensors.
+    guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    with guard:
+        kernel[grid](*arguments, enable_fp_fusion=True, **options)
+
+
+@dataclass(frozen=True)
+class KernelVariant:
+    """One specialisation of a kernel, as ahead-of-time compilation needs it.
+
+    Attributes:
+        name: operation and what is special, e.g. `sparse_decode_attention[bf16,d128]`.
+        kernel: the function decorated with `jit`.
+        types: Triton types, such as `*bf16` or `fp32`, of the other parameters; what is missing is i32.
+        constants: values of the compile-time parameters.
+        num_warps: warps in a program.
+        num_stages: software pipeline depth.
+        aligned: integer parameters that are multiples of 16 in practice, as pointers are (strides, sizes).
+    """
+
+    name: str
+    kernel: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, object]
+    num_warps: int = 4
+    num_stages: int = 2
+    aligned: frozenset[str] = field(default_factory=frozenset)
+
+    def signature(self) -> dict[str, str]:
+        """Triton's signature: a type for each parameter, in the kernel's order."""
+        names = list(inspect.signature(self.kernel.fn).parameters)
+        unknown = (set(self.types) | set(self.constants) | self.aligned) - set(names)
+        if unknown:
+            raise ValueError(f"{self.name}: not parameters of {self.kernel.__name__}: {sorted(unknown)}")
+        return {n: "constexpr" if n in self.constants else self.types.get(n, "i32") for n in names}
+
+    def aligned_parameters(self) -> list[int]:
+        """Positions of the parameters that are multiples of 16."""
+        signature = self.signature()
+        return [
+            i
+            for i, (name, kind) in enumerate(signature.items())
+            if kind.startswith("*") or name in self.aligned
+        ]
