@@ -43,6 +43,8 @@ def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str,
             raise ValueError(f"{argument} must have shape [{', '.join(names)}], got {list(tensor.shape)}")
         for dim, name in enumerate(names):
             size = tensor.shape[dim]
+            if size == 0 and name in ("D", "S"):
+                raise ValueError(f"{argument} must have no empty dim {name}, got shape {list(tensor.shape)}")
             if name not in sizes:
                 sizes[name] = size
                 origin[name] = argument

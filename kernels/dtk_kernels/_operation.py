@@ -1,38 +1,55 @@
 """How a public function finds the implementation that does its work.
 
 An operation is one folder: `reference.py` (torch), `native.py` (C++), `triton_kernel.py` (GPU), each with a
-function of the operation's name and the public function's arguments. They are imported on first use only.
+function of the operation's name and the public function's arguments, imported on first use. The operation
+is also declared to torch (namespace `dtk_kernels`), so that `torch.compile` and fake tensors know it; torch
+picks by device: native on CPU (the reference where the compiled module is missing, which is logged once),
+Triton on CUDA. None has a gradient.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-__all__ = ["IMPLEMENTATIONS", "Operation"]
+import torch
 
-IMPLEMENTATIONS = ("reference", "native", "triton")
-_MODULES = {"reference": "reference", "native": "native", "triton": "triton_kernel"}
+from dtk_kernels._native_module import native_module, warn_of_reference, why_no_native_module
+from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
+
+__all__ = ["Operation"]
 
 
-@dataclass(frozen=True)
 class Operation:
-    """One operation of the kernel layer.
+    """One operation of the kernel layer, declared to torch when it is made.
 
-    Attributes:
-        name: The name of the public function.
-        package: Import path of the operation's folder.
+    Args:
+        name: The name of the public function and of the torch operator.
+        schema: Arguments and results in torch's schema language.
         check: Raises ValueError or TypeError where the arguments' metadata do not fit.
+        fake: Returns uninitialised results of the right shapes, dtypes and device.
     """
 
-    name: str
-    package: str
-    check: Callable[..., object]
+    def __init__(
+        self, name: str, *, schema: str, check: Callable[..., object], fake: Callable[..., Any]
+    ) -> None:
+        self.name = name
+        self._check = check
+        self._fake = fake
+        # The declaration lasts as long as this object does.
+        self._library = torch.library.Library("dtk_kernels", "FRAGMENT")
+        self._library.define(name + schema)
+        self._library.impl(name, self._run_on_cpu, "CPU")
+        self._library.impl(name, self._run_on_cuda, "CUDA")
+        torch.library.register_fake(f"dtk_kernels::{name}", self._run_on_fake, lib=self._library)
+        self._torch_operator = getattr(torch.ops.dtk_kernels, name).default
 
     def __call__(self, implementation: str | None, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the named implementation, or the best one for their device."""
-        self.check(*args, **kwargs)
-        return self.load(implementation or "reference")(*args, **kwargs)
+        if implementation is None:
+            return self._torch_operator(*args, **kwargs)
+        function = self.load(implementation)
+        self._check(*args, **kwargs)
+        return function(*args, **kwargs)
 
     def load(self, implementation: str) -> Callable[..., Any]:
         """Return the function of one implementation.
@@ -41,15 +58,34 @@ class Operation:
             ValueError: No implementation has that name.
             NotImplementedError: This operation or this installation lacks it; the text says why.
         """
-        if implementation not in _MODULES:
-            raise ValueError(
-                f"implementation must be one of {', '.join(_MODULES)} or None, got {implementation!r}"
-            )
+        if implementation not in IMPLEMENTATION_MODULES:
+            names = ", ".join(IMPLEMENTATION_MODULES)
+            raise ValueError(f"implementation must be one of {names} or None, got {implementation!r}")
+        missing = f"{self.name} has no {implementation} implementation here"
+        if implementation == "native" and native_module() is None:
+            raise NotImplementedError(f"{missing}: {why_no_native_module()}")
         try:
-            module = import_module(f"{self.package}.{_MODULES[implementation]}")
-        except ImportError as error:
-            raise NotImplementedError(
-                f"{self.name} has no {implementation} implementation here: {error}"
-            ) from error
+            module = import_module(
+                f"{OPERATION_PACKAGES[self.name]}.{IMPLEMENTATION_MODULES[implementation]}"
+            )
+        except ModuleNotFoundError as error:
+            raise NotImplementedError(f"{missing}: {error}") from error
         function: Callable[..., Any] = getattr(module, self.name)
         return function
+
+    # torch calls these three; torch.ops.dtk_kernels may be called directly, so each checks.
+
+    def _run_on_cpu(self, *args: Any, **kwargs: Any) -> Any:
+        self._check(*args, **kwargs)
+        if native_module() is not None:
+            return self.load("native")(*args, **kwargs)
+        warn_of_reference()
+        return self.load("reference")(*args, **kwargs)
+
+    def _run_on_cuda(self, *args: Any, **kwargs: Any) -> Any:
+        self._check(*args, **kwargs)
+        return self.load("triton")(*args, **kwargs)
+
+    def _run_on_fake(self, *args: Any, **kwargs: Any) -> Any:
+        self._check(*args, **kwargs)
+        return self._fake(*args, **kwargs)

@@ -1,45 +1,68 @@
 """Asynchronous host work: submit attention or copies, go on computing, wait for the result.
 
-A `Workers` object owns its threads; there is no global pool. Without the native module a single Python thread
-runs the references instead: right, but slow and not free of the interpreter lock.
+A `Workers` object owns its threads; there is no global pool. The threads are the compiled module's: they hold
+no interpreter lock and never call torch. Without that module a single Python thread runs the references
+instead: right, but slow and not free of the lock.
+
+Fork: a child process has none of the threads. Submitting to or waiting for work of the parent raises
+RuntimeError there; closing does nothing. Make workers after the fork.
 """
 
-import logging
+import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import import_module
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import torch
 
-__all__ = ["Job", "Workers"]
+from dtk_kernels._native_calls import View, memory_overlaps, require_cpu, view
+from dtk_kernels._native_module import native_module, warn_of_reference
+from dtk_kernels._worker_threads import Handle, PendingWork, PythonThread
+from dtk_kernels.attention.sparse_decode_attention import check as check_attention
+from dtk_kernels.attention.sparse_decode_attention.reference import sparse_decode_attention
+from dtk_kernels.kv.copy_blocks import check as check_copy
+from dtk_kernels.kv.copy_blocks.reference import check_ids, copy_blocks_
+
+if TYPE_CHECKING:
+    from dtk_kernels._native import WorkerPool
+
+__all__ = ["BlockCopy", "Job", "Workers"]
 
 _Result = TypeVar("_Result")
-_Copy = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+BlockCopy = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Job(Generic[_Result]):
-    """Work that was submitted to `Workers`; it keeps its tensors alive until it is done."""
+    """Work that was submitted to `Workers`. Dropping it neither stops nor endangers the work."""
 
-    def __init__(self, future: Future[_Result]) -> None:
-        self._future = future
+    def __init__(self, handle: Handle, result: _Result, pending: PendingWork) -> None:
+        self._handle = handle
+        self._result = result
+        self._pending = pending
 
     def done(self) -> bool:
         """Return whether the work has ended, well or badly. Never blocks."""
-        return self._future.done()
+        return self._handle.done()
 
     def wait(self) -> _Result:
         """Block until the work has ended and return its result; may be called again, from any thread.
 
+        Other Python threads run meanwhile, and Ctrl-C ends the waiting.
+
         Raises:
             Exception: What the worker raised.
         """
-        return self._future.result()
+        try:
+            self._handle.wait()
+        finally:
+            self._pending.release_ended()
+        return self._result
 
 
 class Workers:
-    """Threads that run submitted jobs in the order of submission.
+    """Threads that start submitted jobs in the order of submission, each job split over all of them.
+
+    Leaving its `with` block, or dropping it, or the end of the program, finishes what was submitted.
 
     Args:
         num_threads: How many threads work at the same time. Torch's own threads come on top: together they
@@ -47,14 +70,23 @@ class Workers:
 
     Raises:
         ValueError: num_threads is below 1.
+        ImportError: The compiled module is missing and `DTK_REQUIRE_NATIVE` is 1.
     """
 
     def __init__(self, num_threads: int) -> None:
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, got {num_threads}")
         self.num_threads = num_threads
-        logging.getLogger(__name__).warning("no native workers yet: one Python thread runs the references")
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dtk-worker")
+        self._pending = PendingWork()
+        module = native_module()
+        self._threads: WorkerPool | PythonThread
+        if module is None:
+            warn_of_reference()
+            self._threads = PythonThread()
+        else:
+            self._threads = module.WorkerPool(num_threads)
+        # Runs before the interpreter frees the tensors, whichever way this object ends.
+        self._close = weakref.finalize(self, _finish, self._threads, self._pending)
 
     def submit_sparse_decode_attention(
         self,
@@ -67,47 +99,71 @@ class Workers:
     ) -> Job[tuple[torch.Tensor, torch.Tensor]]:
         """Start `dtk_kernels.attention.sparse_decode_attention` on CPU tensors; the job returns its result.
 
-        No tensor may be changed before the job is done. What the tables hold is checked by the worker, so
-        `Job.wait` raises ValueError for it.
+        The query and what the table lists of the pools must not change before the job is done; the tables
+        may. What the tables hold is checked by the worker, so `Job.wait` raises ValueError for it.
 
         Raises:
             ValueError: A shape, dtype, device or stride does not fit.
-            RuntimeError: The workers are closed.
+            RuntimeError: The workers are closed, or belong to the process before a fork.
         """
-        operation = import_module("dtk_kernels.attention.sparse_decode_attention")
-        operation.check(query, keys, values, block_table, block_lengths, scale=scale)
-        _require_cpu(query=query, keys=keys)
-        reference = import_module("dtk_kernels.attention.sparse_decode_attention.reference")
-        return self._submit(
-            lambda: reference.sparse_decode_attention(
-                query, keys, values, block_table, block_lengths, scale=scale
-            )
+        check_attention(query, keys, values, block_table, block_lengths, scale=scale)
+        require_cpu(query=query)
+        output = torch.empty(query.shape, dtype=torch.float32)
+        lse = torch.empty(query.shape[:2], dtype=torch.float32)
+        threads = self._threads
+        if isinstance(threads, PythonThread):
+            table, lengths = block_table.clone(), block_lengths.clone()
+
+            def run() -> None:
+                partial = sparse_decode_attention(query, keys, values, table, lengths, scale=scale)
+                output.copy_(partial[0])
+                lse.copy_(partial[1])
+
+            return self._start(lambda: threads.submit(run), (output, lse))
+        table, lengths = block_table.contiguous(), block_lengths.contiguous()
+        factor = query.shape[2] ** -0.5 if scale is None else scale
+        inputs = (view(query), view(keys), view(values), view(table), view(lengths))
+        return self._start(
+            lambda: threads.submit_sparse_decode_attention(*inputs, factor, view(output), view(lse)),
+            (output, lse),
+            query,
+            keys,
+            values,
+            output,
+            lse,
         )
 
-    def submit_copy_blocks(self, copies: Sequence[_Copy]) -> Job[None]:
+    def submit_copy_blocks(self, copies: Sequence[BlockCopy]) -> Job[None]:
         """Start `dtk_kernels.kv.copy_blocks_` for each (source_pool, source_ids, target_pool, target_ids).
 
-        The pools must not be changed before the job is done, nor the source blocks be its targets.
+        The copies of one job run in any order or at once: none may read or write a block that another writes.
+        The blocks must not change before the job is done; the ids may.
 
         Raises:
-            ValueError: A shape, dtype, device or id does not fit.
-            RuntimeError: The workers are closed.
+            ValueError: A shape, dtype, device or id does not fit (nothing is copied then), or a source pool
+                shares memory with its target pool.
+            RuntimeError: The workers are closed, or belong to the process before a fork.
         """
-        operation = import_module("dtk_kernels.kv.copy_blocks")
         for source_pool, source_ids, target_pool, target_ids in copies:
-            operation.check(source_pool, source_ids, target_pool, target_ids)
-            _require_cpu(source_pool=source_pool, target_pool=target_pool)
-        reference = import_module("dtk_kernels.kv.copy_blocks.reference")
-
-        def run() -> None:
-            for copy in copies:
-                reference.copy_blocks_(*copy)
-
-        return self._submit(run)
+            check_copy(source_pool, source_ids, target_pool, target_ids)
+            require_cpu(source_pool=source_pool, target_pool=target_pool)
+            if memory_overlaps(source_pool, target_pool):
+                raise ValueError("source_pool and target_pool must not share memory when workers copy")
+        threads = self._threads
+        if isinstance(threads, PythonThread):
+            run = _python_copies(copies)
+            return self._start(lambda: threads.submit(run), None)
+        views: list[tuple[View, View, View, View]] = []
+        held: list[torch.Tensor] = []
+        for source_pool, source_ids, target_pool, target_ids in copies:
+            dense = (source_pool, source_ids.contiguous(), target_pool, target_ids.contiguous())
+            views.append((view(dense[0]), view(dense[1]), view(dense[2]), view(dense[3])))
+            held.extend(dense)
+        return self._start(lambda: threads.submit_copy_blocks(views), None, *held)
 
     def close(self) -> None:
         """Finish all submitted jobs, then end the threads. Closing again does nothing."""
-        self._executor.shutdown(wait=True)
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -120,11 +176,25 @@ class Workers:
     ) -> None:
         self.close()
 
-    def _submit(self, function: Callable[[], _Result]) -> Job[_Result]:
-        return Job(self._executor.submit(function))
+    def _start(self, submit: Callable[[], Handle], result: _Result, *held: torch.Tensor) -> Job[_Result]:
+        return Job(self._pending.start(submit, held), result, self._pending)
 
 
-def _require_cpu(**tensors: torch.Tensor) -> None:
-    for argument, tensor in tensors.items():
-        if tensor.device.type != "cpu":
-            raise ValueError(f"{argument} must be a CPU tensor for host workers, got one on {tensor.device}")
+def _finish(threads: "WorkerPool | PythonThread", pending: PendingWork) -> None:
+    threads.close()
+    pending.clear()
+
+
+def _python_copies(copies: Sequence[BlockCopy]) -> Callable[[], None]:
+    snapshot = [
+        (source, source_ids.clone(), target, target_ids.clone())
+        for source, source_ids, target, target_ids in copies
+    ]
+    for copy in snapshot:
+        check_ids(*copy)
+
+    def run() -> None:
+        for copy in snapshot:
+            copy_blocks_(*copy)
+
+    return run

@@ -14,9 +14,6 @@ def block_digest(keys: torch.Tensor, block_lengths: torch.Tensor) -> tuple[torch
     position = torch.arange(block_size, device=keys.device)
     unused = (position >= block_lengths[:, None])[:, None, :, None]
     infinity = float("inf")
-    if block_size == 0:
-        shape = (keys.shape[0], keys.shape[1], keys.shape[3])
-        return keys.new_full(shape, infinity), keys.new_full(shape, -infinity)
     return (
         keys.masked_fill(unused, infinity).amin(dim=2),
         keys.masked_fill(unused, -infinity).amax(dim=2),

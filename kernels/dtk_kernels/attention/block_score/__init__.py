@@ -85,4 +85,24 @@ def _check(
         )
 
 
-_OPERATION = Operation(name="block_score", package=__name__, check=_check)
+def _fake(
+    query: torch.Tensor,
+    key_min: torch.Tensor,
+    key_max: torch.Tensor,
+    block_table: torch.Tensor,
+    *,
+    head_reduction: str = "layer",
+) -> torch.Tensor:
+    num_groups = 1 if head_reduction == "layer" else key_min.shape[1]
+    return query.new_empty((query.shape[0], num_groups, block_table.shape[1]), dtype=torch.float32)
+
+
+_OPERATION = Operation(
+    "block_score",
+    schema=(
+        "(Tensor query, Tensor key_min, Tensor key_max, Tensor block_table, *,"
+        ' str head_reduction="layer") -> Tensor'
+    ),
+    check=_check,
+    fake=_fake,
+)

@@ -29,9 +29,8 @@ def block_score(
     group_size = query.shape[1] // num_kv_heads
     grouped = query.float().reshape(batch, 1, num_kv_heads, group_size, head_dim)
     bounds = torch.maximum(grouped * lowest[:, :, :, None], grouped * highest[:, :, :, None]).sum(dim=-1)
-    if head_dim > 0:
-        empty = (lowest[..., 0] == float("inf")) & (highest[..., 0] == float("-inf"))
-        bounds = bounds.masked_fill(empty[..., None], float("-inf"))  # [batch, num_blocks, Hkv, group]
+    empty = (lowest[..., 0] == float("inf")) & (highest[..., 0] == float("-inf"))
+    bounds = bounds.masked_fill(empty[..., None], float("-inf"))  # [batch, num_blocks, Hkv, group]
 
     if head_reduction == "layer":
         scores = bounds.sum(dim=(2, 3))[:, None]

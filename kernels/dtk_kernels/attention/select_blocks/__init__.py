@@ -49,4 +49,13 @@ def _check(scores: torch.Tensor, num_selected: int, *, forced: torch.Tensor | No
         raise ValueError(f"num_selected must be at least 0, got {num_selected}")
 
 
-_OPERATION = Operation(name="select_blocks", package=__name__, check=_check)
+def _fake(scores: torch.Tensor, num_selected: int, *, forced: torch.Tensor | None = None) -> torch.Tensor:
+    return scores.new_empty((scores.shape[0], scores.shape[1], num_selected), dtype=torch.int32)
+
+
+_OPERATION = Operation(
+    "select_blocks",
+    schema="(Tensor scores, SymInt num_selected, *, Tensor? forced=None) -> Tensor",
+    check=_check,
+    fake=_fake,
+)

@@ -92,4 +92,25 @@ def check(
     require_contiguous_last_dim(query=query, keys=keys, values=values)
 
 
-_OPERATION = Operation(name="sparse_decode_attention", package=__name__, check=check)
+def _fake(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    block_table: torch.Tensor,
+    block_lengths: torch.Tensor,
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    output = query.new_empty(query.shape, dtype=torch.float32)
+    return output, query.new_empty(query.shape[:2], dtype=torch.float32)
+
+
+_OPERATION = Operation(
+    "sparse_decode_attention",
+    schema=(
+        "(Tensor query, Tensor keys, Tensor values, Tensor block_table, Tensor block_lengths, *,"
+        " float? scale=None) -> (Tensor, Tensor)"
+    ),
+    check=check,
+    fake=_fake,
+)

@@ -56,4 +56,15 @@ def check(
             )
 
 
-_OPERATION = Operation(name="copy_blocks_", package=__name__, check=check)
+def _fake(
+    source_pool: torch.Tensor, source_ids: torch.Tensor, target_pool: torch.Tensor, target_ids: torch.Tensor
+) -> None:
+    return None
+
+
+_OPERATION = Operation(
+    "copy_blocks_",
+    schema="(Tensor source_pool, Tensor source_ids, Tensor(a!) target_pool, Tensor target_ids) -> ()",
+    check=check,
+    fake=_fake,
+)

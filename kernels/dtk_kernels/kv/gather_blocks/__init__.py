@@ -37,4 +37,13 @@ def _check(pool: torch.Tensor, block_ids: torch.Tensor) -> None:
     require_same_device(pool=pool, block_ids=block_ids)
 
 
-_OPERATION = Operation(name="gather_blocks", package=__name__, check=_check)
+def _fake(pool: torch.Tensor, block_ids: torch.Tensor) -> torch.Tensor:
+    return pool.new_empty((block_ids.shape[0], *pool.shape[1:]))
+
+
+_OPERATION = Operation(
+    "gather_blocks",
+    schema="(Tensor pool, Tensor block_ids) -> Tensor",
+    check=_check,
+    fake=_fake,
+)

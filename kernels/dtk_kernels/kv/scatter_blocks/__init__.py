@@ -42,4 +42,13 @@ def _check(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) ->
     require_same_device(pool=pool, block_ids=block_ids, blocks=blocks)
 
 
-_OPERATION = Operation(name="scatter_blocks_", package=__name__, check=_check)
+def _fake(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) -> None:
+    return None
+
+
+_OPERATION = Operation(
+    "scatter_blocks_",
+    schema="(Tensor(a!) pool, Tensor block_ids, Tensor blocks) -> ()",
+    check=_check,
+    fake=_fake,
+)

@@ -1,0 +1,77 @@
+// What crosses the border between ordinary code and the units built for one instruction set: plain structs
+// and function pointers. Nothing here may emit code (no inline functions, no std types), or the linker could
+// keep the copy that was compiled for a newer CPU and use it everywhere.
+#pragma once
+
+#include <cstdint>
+
+namespace dtk {
+
+enum DType : std::int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kNumFloatTypes = 3, kOther = 3 };
+
+// All strides count elements. A last dim of channels is contiguous, so its stride is left out.
+struct AttentionArguments {
+  const void* query;  // [batch, num_kv_heads * group_size, head_dim]
+  DType query_type;
+  std::int64_t query_batch_stride, query_head_stride;
+  const void* keys;  // [num_pool_blocks, num_kv_heads, block_size, head_dim]
+  const void* values;
+  DType pool_type;
+  std::int64_t key_block_stride, key_head_stride, key_token_stride;
+  std::int64_t value_block_stride, value_head_stride, value_token_stride;
+  const std::int32_t* block_table;    // dense [batch, num_groups, num_blocks]
+  const std::int32_t* block_lengths;  // dense, same shape
+  float* output;                      // dense [batch, num_query_heads, head_dim]
+  float* lse;                         // dense [batch, num_query_heads]
+  std::int64_t batch, num_kv_heads, group_size, head_dim;
+  std::int64_t num_pool_blocks, block_size, num_groups, num_blocks;
+  float scale;
+};
+
+struct ScoreArguments {
+  const void* query;
+  DType query_type;
+  std::int64_t query_batch_stride, query_head_stride;
+  const void* key_min;  // [num_pool_blocks, num_kv_heads, head_dim]
+  const void* key_max;
+  DType digest_type;
+  std::int64_t min_block_stride, min_head_stride, max_block_stride, max_head_stride;
+  const std::int32_t* block_table;  // dense [batch, num_blocks]
+  float* scores;                    // dense [batch, num_groups, num_blocks]
+  std::int64_t batch, num_kv_heads, group_size, head_dim, num_pool_blocks, num_blocks;
+  std::int32_t head_reduction;  // 0 layer, 1 group_sum, 2 group_max
+};
+
+struct DigestArguments {
+  const void* keys;  // [num_blocks, num_kv_heads, block_size, head_dim]
+  DType type;
+  std::int64_t block_stride, head_stride, token_stride;
+  const std::int32_t* block_lengths;  // dense [num_blocks]
+  void* key_min;                      // dense [num_blocks, num_kv_heads, head_dim]
+  void* key_max;
+  std::int64_t num_blocks, num_kv_heads, block_size, head_dim;
+};
+
+// The first wrong table entry that a kernel met, if any. What it computed is then void.
+struct TableError {
+  enum Kind : std::int32_t { kNone = 0, kBlockId = 1, kBlockLength = 2 } kind;
+  std::int64_t value;
+};
+
+struct KernelTable {
+  const char* instruction_set;
+  // Floats of scratch memory that one task needs.
+  std::int64_t (*attention_scratch)(const AttentionArguments&);
+  // One (sequence, KV head).
+  TableError (*attention_task)(const AttentionArguments&, std::int64_t sequence, std::int64_t kv_head, float* scratch);
+  std::int64_t (*score_scratch)(const ScoreArguments&);
+  TableError (*block_score)(const ScoreArguments&, float* scratch);
+  TableError (*block_digest)(const DigestArguments&);
+};
+
+extern const KernelTable kGenericKernels;
+#if defined(DTK_HAVE_AVX2)
+extern const KernelTable kAvx2Kernels;
+#endif
+
+}  // namespace dtk

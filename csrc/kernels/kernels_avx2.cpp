@@ -1,0 +1,18 @@
+// AVX2 unit: 256-bit vectors, fused multiply-add, half-precision conversion.
+#include <immintrin.h>
+
+#include "kernels.hpp"
+
+namespace {
+constexpr int kLanes = 8;
+#include "units/vectors.inc"
+#include "units/convert_avx2.inc"
+#include "units/query.inc"
+#include "units/attention.inc"
+#include "units/digests.inc"
+}  // namespace
+
+namespace dtk {
+const KernelTable kAvx2Kernels = {"avx2",        attention_scratch, attention_task,
+                                         score_scratch, block_score,       block_digest};
+}  // namespace dtk

@@ -1,0 +1,16 @@
+// Baseline unit: 128-bit vectors, which every x86-64 (SSE2) and arm64 (NEON) machine has.
+#include "kernels.hpp"
+
+namespace {
+constexpr int kLanes = 4;
+#include "units/vectors.inc"
+#include "units/convert_portable.inc"
+#include "units/query.inc"
+#include "units/attention.inc"
+#include "units/digests.inc"
+}  // namespace
+
+namespace dtk {
+const KernelTable kGenericKernels = {"generic",     attention_scratch, attention_task,
+                                            score_scratch, block_score,       block_digest};
+}  // namespace dtk

@@ -1,0 +1,29 @@
+"""Sparse decode attention by the compiled module, on the calling thread."""
+
+import torch
+
+from dtk_kernels import _native
+from dtk_kernels._native_calls import require_cpu, view
+
+__all__ = ["sparse_decode_attention"]
+
+
+def sparse_decode_attention(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    block_table: torch.Tensor,
+    block_lengths: torch.Tensor,
+    *,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (output, lse) of a softmax over the listed tokens, all arithmetic in float32."""
+    require_cpu(query=query)
+    table, lengths = block_table.contiguous(), block_lengths.contiguous()
+    output = torch.empty(query.shape, dtype=torch.float32)
+    lse = torch.empty(query.shape[:2], dtype=torch.float32)
+    factor = query.shape[2] ** -0.5 if scale is None else scale
+    _native.sparse_decode_attention(
+        view(query), view(keys), view(values), view(table), view(lengths), factor, view(output), view(lse)
+    )
+    return output, lse

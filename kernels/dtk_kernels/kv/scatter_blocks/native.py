@@ -1,0 +1,15 @@
+"""Scatter of blocks by the compiled module."""
+
+import torch
+
+from dtk_kernels import _native
+from dtk_kernels._native_calls import require_cpu, view
+
+__all__ = ["scatter_blocks_"]
+
+
+def scatter_blocks_(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) -> None:
+    """Write each block to its place in the pool, none where the id is -1."""
+    require_cpu(pool=pool)
+    ids = block_ids.contiguous()
+    _native.scatter_blocks(view(pool), view(ids), view(blocks))
