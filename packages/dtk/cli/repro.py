@@ -1,7 +1,160 @@
-"""The `dtk repro` command group."""
+"""`dtk repro`: run the papers' claims on this machine, list them, make the report again."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dtk.cli.options import JsonOption, OutOption, QuietOption, ThreadsOption, VerboseOption
+from dtk.cli.output import Output, json_document
+from dtk.errors import DtkError, NotTestableError, RunFailedError
+
+if TYPE_CHECKING:
+    from dtk.repro.folder import RunFolder
+    from dtk.repro.result import RunConfig
+    from dtk.repro.runner import Outcome
+
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="repro")
+app = typer.Typer(no_args_is_help=True, help="Run the papers' claims here: table, report, exit code.")
+
+ClaimsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="CLAIM",
+        help="Papers (scout) or claims (scout.kv-bytes). Default: all. 'dtk repro list' shows them.",
+    ),
+]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Only the claims that take minutes, not hours.")]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="DIR", help="Go on with this run, or with the newest one: latest."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", min=0, help="Seed of all random choices. Default: 0.", rich_help_panel="Common options"
+    ),
+]
+
+
+@app.command("run")
+def run(
+    claims: ClaimsArgument = None,
+    quick: QuickOption = False,
+    resume: ResumeOption = None,
+    out: OutOption = None,
+    seed: SeedOption = None,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run claims, print the table, write report.html.
+
+    Results, plots and environment go to runs/TIME-HASH (or below --out).
+    Without --out the report is also ./report.html.
+
+    Exit code: 0 all testable claims pass, 1 a claim is off,
+    3 nothing testable here, 4 the run failed, 130 interrupted.
+    """
+    output = Output("repro run", as_json=as_json, quiet=quiet, verbose=verbose)
+    from dtk.repro.context import RunContext
+    from dtk.repro.progress import RunDisplay
+    from dtk.repro.report import write_report
+    from dtk.repro.runner import exit_code, run_claims
+    from dtk.repro.session import Request, copy_report, open_run
+
+    request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
+    folder, config = open_run(request, tuple(sys.argv))
+    with folder.writing(), output.progress() as progress:
+        output.say(f"run folder: {folder.path}")
+        display = RunDisplay(output.say, progress)
+        context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
+        outcome = run_claims(folder, config, context, display)
+        report = write_report(folder)
+    _finish(output, folder, config, outcome)
+    if out is None and not copy_report(report, Path("report.html")):
+        output.say("./report.html is not one of ours and stays as it is")
+    elif out is None:
+        output.say("report: report.html")
+    output.say(f"report: {report}")
+    raise typer.Exit(exit_code(outcome))
+
+
+@app.command("list")
+def list_claims(
+    claims: ClaimsArgument = None,
+    quick: QuickOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List the claims with what they cost and need."""
+    output = Output("repro list", as_json=as_json, quiet=quiet, verbose=verbose)
+    from dtk.repro.catalogue import load_papers, select_claims
+    from dtk.repro.table import show_catalogue
+
+    chosen = select_claims(load_papers(), claims or (), quick=quick)
+    rows = [claim.model_dump(mode="json") | {"paper": claim.paper} for claim in chosen]
+    output.finish({"claims": rows}, show=lambda console: show_catalogue(console, chosen))
+
+
+@app.command("report")
+def report(
+    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR", help="A run's folder, or latest.")],
+    out: OutOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Make the report of a run again, from its folder alone."""
+    output = Output("repro report", as_json=as_json, quiet=quiet, verbose=verbose)
+    from dtk.repro.folder import find_run
+    from dtk.repro.report import write_report
+
+    path = write_report(find_run(run_dir, out or Path("runs")))
+    output.finish({"report": str(path)}, show=lambda console: console.print(str(path), soft_wrap=True))
+
+
+def _finish(output: Output, folder: "RunFolder", config: "RunConfig", outcome: "Outcome") -> None:
+    """Print the result: the table, or the JSON object, which also says if the run broke off."""
+    from dtk.repro.result import count_statuses, result_row
+    from dtk.repro.runner import ExitCode, exit_code
+    from dtk.repro.table import show_results
+
+    results = outcome.results
+    data: dict[str, Any] = {
+        "claims": [result_row(claim, results[claim.id]) for claim in config.claims if claim.id in results],
+        "counts": count_statuses(results.values()),
+        "run_dir": str(folder.path),
+        "report": str(folder.report_path),
+    }
+    error = _run_error(folder, outcome)
+    if error is not None and output.as_json:
+        document = json_document(output.command, "error", data=data, warnings=output.warnings, error=error)
+        output.stdout.file.write(document + "\n")
+        return
+    status = "ok" if exit_code(outcome) is ExitCode.PASSED else "failed"
+    output.finish(data, status=status, show=lambda console: show_results(console, config.claims, results))
+    if error is not None:
+        output.stderr.print(f"dtk: {error}", soft_wrap=True, markup=False)
+
+
+def _run_error(folder: "RunFolder", outcome: "Outcome") -> DtkError | None:
+    """Return what kept the run from judging its claims, if anything did."""
+    from dtk.repro.runner import ExitCode, exit_code
+
+    again = f"dtk repro run --resume {folder.path}"
+    match exit_code(outcome):
+        case ExitCode.INTERRUPTED:
+            return DtkError("interrupted; what is done is kept", hint=f"go on with: {again}")
+        case ExitCode.RUN_FAILED:
+            failures = [result.failure for result in outcome.results.values() if result.failure]
+            message = next(failure.message for failure in failures if failure.kind == "run")
+            return RunFailedError(message, hint=f"try again with: {again}")
+        case ExitCode.NOTHING_TESTABLE:
+            return NotTestableError("none of these claims can be tested here")
+        case _:
+            return None

@@ -1,0 +1,104 @@
+"""Start a run or take one up again: from what the user typed to a folder, a configuration and a context."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dtk.errors import InputError
+from dtk.repro.catalogue import load_papers, select_claims
+from dtk.repro.environment import available_threads, capture_environment, hash_sources
+from dtk.repro.folder import RunFolder, find_run, write_atomically
+from dtk.repro.report import GENERATOR
+from dtk.repro.result import RunConfig
+
+__all__ = ["Request", "copy_report", "open_run"]
+
+
+class Request(NamedTuple):
+    """What the user asked for; None and empty mean "not said".
+
+    Attributes:
+        names: Papers and claim ids.
+        quick: Only claims marked quick.
+        resume: A run's folder, or `latest`.
+        out: Folder that holds the runs.
+        seed: Seed of all random choices.
+        threads: CPU threads in all.
+    """
+
+    names: Sequence[str] = ()
+    quick: bool = False
+    resume: str | None = None
+    out: Path = Path("runs")
+    seed: int | None = None
+    threads: int | None = None
+
+
+def open_run(request: Request, argv: tuple[str, ...]) -> tuple[RunFolder, RunConfig]:
+    """Make a run's folder, or open the one to resume, and return it with its configuration.
+
+    A resumed run goes on as it was started: options may be left out, and must not contradict.
+
+    Raises:
+        InputError: For an unknown claim, a folder that is no run, or a contradiction.
+    """
+    threads = request.threads or available_threads()
+    _set_torch_threads(threads)
+    if request.resume is None:
+        config = _fresh_config(request, threads)
+        return RunFolder.create(request.out, config, argv, capture_environment()), config
+    folder = find_run(request.resume, request.out)
+    started = folder.manifest().config
+    _refuse_contradictions(request, started)
+    _set_torch_threads(started.threads)
+    config = started.model_copy(update={"source_hash": hash_sources()})
+    folder.add_invocation(config, argv, capture_environment())
+    return folder, config
+
+
+def copy_report(report: Path, target: Path) -> bool:
+    """Copy the report, unless a file that dtk did not make is there; return whether it was copied.
+
+    Raises:
+        RunFailedError: If the disk refuses.
+    """
+    if (
+        target.exists()
+        and f'name="generator" content="{GENERATOR}"' not in target.read_text("utf-8", "replace")[:2000]
+    ):
+        return False
+    write_atomically(target, report.read_text(encoding="utf-8"))
+    return True
+
+
+def _fresh_config(request: Request, threads: int) -> RunConfig:
+    papers = load_papers()
+    claims = select_claims(papers, request.names, quick=request.quick)
+    used = {claim.paper for claim in claims}
+    return RunConfig(
+        claims=claims,
+        references={paper.paper: paper.reference for paper in papers if paper.paper in used},
+        seed=request.seed or 0,
+        threads=threads,
+        source_hash=hash_sources(),
+    )
+
+
+def _refuse_contradictions(request: Request, started: RunConfig) -> None:
+    hint = "leave it out to go on with the run as it was, or start a fresh run without --resume"
+    for field, given, was in (
+        ("--seed", request.seed, started.seed),
+        ("--threads", request.threads, started.threads),
+    ):
+        if given is not None and given != was:
+            raise InputError(f"the run was started with {was}", field=field, value=given, hint=hint)
+    if request.names or request.quick:
+        wanted = [claim.id for claim in select_claims(load_papers(), request.names, quick=request.quick)]
+        if wanted != [claim.id for claim in started.claims]:
+            raise InputError("the run was started with other claims", field="CLAIM", hint=hint)
+
+
+def _set_torch_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
