@@ -13,6 +13,7 @@ from dtk.models.quiet import quiet_transformers
 __all__ = ["cached_snapshot", "snapshot"]
 
 _FILES = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+_TIMEOUT_S = 10.0
 _INDEX = "model.safetensors.index.json"
 
 
@@ -48,8 +49,8 @@ def snapshot(repository: str, say: Callable[[str], None]) -> Path:
         InputError: If the hub has no such repository, or it holds no safetensors, or it is gated.
         RunFailedError: If the hub cannot be reached.
     """
-    from huggingface_hub import errors as hub_errors
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     cached = cached_snapshot(repository)
     if cached is not None:
@@ -57,8 +58,16 @@ def snapshot(repository: str, say: Callable[[str], None]) -> Path:
     say(f"downloading {repository} from the Hugging Face hub")
     try:
         with quiet_transformers():
-            folder = Path(snapshot_download(repository, allow_patterns=_FILES))
-    except (hub_errors.RepositoryNotFoundError, hub_errors.GatedRepoError) as error:
+            # Asked first because the download itself would wait for a silent hub without end.
+            files = [
+                file.rfilename for file in HfApi().model_info(repository, timeout=_TIMEOUT_S).siblings or []
+            ]
+            if not any(file.endswith(".safetensors") for file in files):
+                raise InputError("the repository has no safetensors weights", field="model", value=repository)
+            return Path(snapshot_download(repository, allow_patterns=_FILES))
+    except InputError:
+        raise
+    except (RepositoryNotFoundError, GatedRepoError) as error:
         raise InputError(
             "the Hugging Face hub has no such repository, or your account may not read it",
             field="model",
@@ -72,6 +81,3 @@ def snapshot(repository: str, say: Callable[[str], None]) -> Path:
             value=repository,
             hint="check the network and HF_HUB_OFFLINE, or give a local folder (there is none of that name)",
         ) from error
-    if not _is_whole(folder):
-        raise InputError("the repository has no safetensors weights", field="model", value=repository)
-    return folder

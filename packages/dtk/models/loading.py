@@ -92,12 +92,24 @@ def _read(folder: Path, name: str, dtype: "torch.dtype", attention: str) -> tupl
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention, use_safetensors=True, **options
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot load the model: {reason}", field="model", value=name) from error
+    # transformers fills weights that the files lack with random numbers and only logs it.
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"])[:3])
+        raise InputError(f"the files lack weights of the model: {missing}", field="model", value=name)
+    if report["unexpected_keys"]:
+        surplus = ", ".join(sorted(report["unexpected_keys"])[:3])
+        _log.warning("%s has weights that its architecture does not use: %s", name, surplus)
     return model, tokenizer
 
 
@@ -119,9 +131,10 @@ def _checked_device(device: "str | torch.device") -> "torch.device":
     try:
         chosen = torch.device(device)
     except RuntimeError:
-        raise InputError(
-            "unknown device", field="--device", value=str(device), hint="auto, cpu, cuda or cuda:N"
-        ) from None
+        chosen = None
+    if chosen is None or chosen.type not in {"cpu", "cuda"}:
+        hint = "auto, cpu, cuda or cuda:N"
+        raise InputError("unknown device", field="--device", value=str(device), hint=hint)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise InputError(f"no such GPU, {found} found", field="--device", value=str(device))

@@ -93,7 +93,7 @@ def local_folder(name: str | Path) -> Path:
         InputError: If it is missing, no folder, without config.json, or without safetensors.
     """
     text, folder = str(name), Path(name).expanduser()
-    if "/" not in text and not folder.exists():
+    if not text or ("/" not in text and not folder.exists()):
         entry(text)  # a bare word that is no folder was meant as a name: this raises with the known ones
     if not folder.is_dir():
         reason = "is not a folder" if folder.exists() else "no such folder"
