@@ -1,0 +1,168 @@
+"""Writes the reference pages that would rot if a person wrote them, each time the documentation is built.
+
+Commands come from Typer's tree, settings from their pydantic models, claims from the claims files. The pages
+go to docs/reference/generated, which git ignores.
+"""
+
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import typer
+from sphinx.application import Sphinx
+
+from dtk.cli import config, main
+
+__all__ = ["cli_page", "commands", "config_page", "setup"]
+
+
+def commands() -> Iterator[tuple[list[str], Any]]:
+    """Yield the words and the command object of every command and group below the root."""
+
+    def walk(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
+        for name, child in getattr(command, "commands", {}).items():
+            yield [*path, name], child
+            yield from walk(child, [*path, name])
+
+    return walk(typer.main.get_command(main.app), [])
+
+
+def cli_page() -> str:
+    """Return the page of all commands."""
+    parts = [
+        "# Commands",
+        "Every command takes `--help`; for exit codes and `--json`, see {doc}`/howto/json`.",
+    ]
+    for path, command in commands():
+        title = f"dtk {' '.join(path)}"
+        parts.append(f"{'#' * min(len(path) + 1, 4)} `{title}`\n\n{inspect.cleandoc(command.help or '')}")
+        if hasattr(command, "commands"):
+            continue
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        words = " ".join(argument.metavar or argument.name.upper() for argument in arguments)
+        parts.append(f"```text\n{title} [OPTIONS]{words and ' ' + words}\n```")
+        parts.append(_parameter_table(command))
+    return "\n\n".join(parts) + "\n"
+
+
+def _parameter_table(command: Any) -> str:
+    hints = typing.get_type_hints(command.callback)
+    rows = [("", "value", "default", "")]
+    for parameter in command.params:
+        if parameter.name == "help":
+            continue
+        names = (
+            parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]
+        )
+        value = _value_name(hints.get(parameter.name, str), parameter.metavar)
+        default = "required" if parameter.required else _default_text(parameter.default)
+        rows.append((", ".join(f"`{name}`" for name in names), value, default, parameter.help or ""))
+    return _table(rows)
+
+
+def _value_name(hint: Any, metavar: str | None) -> str:
+    members = [one for one in typing.get_args(hint) if one is not type(None)]
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return _value_name(members[0], metavar)
+    if typing.get_origin(hint) is list:
+        return f"{_value_name(members[0], metavar)}, repeatable"
+    if hint is bool:
+        return "flag"
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return " or ".join(f"`{member.value}`" for member in hint)
+    names = {int: "integer", float: "number", Path: "path"}
+    return f"`{metavar}`" if metavar else names.get(hint, "text")
+
+
+def _default_text(default: Any) -> str:
+    if default is None or default is False or default == []:
+        return ""
+    return f"`{default.value if isinstance(default, enum.Enum) else default}`"
+
+
+def config_page(section: str, model: type[pydantic.BaseModel]) -> str:
+    """Return the page of one part's settings; each field is described by its model's docstring."""
+    descriptions = attribute_descriptions(model)
+    rows = [("key", "value", "default", "")]
+    for name, field in model.model_fields.items():
+        value = f"`{_annotation_text(model, name)}`"
+        default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
+        rows.append((f"`{name}`", value, default, descriptions[name]))
+    summary = inspect.cleandoc(model.__doc__ or "").split("\n\n")[0]
+    intro = (
+        f"{summary}\n\nGiven by `--config FILE` (TOML or YAML), `--set KEY=VALUE` and options; later ones "
+        f"win. `dtk config show {section}` prints the resolved settings, and `dtk config schema {section}` "
+        "their JSON Schema."
+    )
+    return f"# Settings of dtk {section}\n\n{intro}\n\n{_table(rows)}\n"
+
+
+def _annotation_text(model: type[pydantic.BaseModel], name: str) -> str:
+    schema = model.model_json_schema()["properties"][name]
+    return _schema_text(schema)
+
+
+def _schema_text(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_schema_text(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(str(value) for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"[{_schema_text(schema['items'])}, ...]"
+    limits = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    bounds = "".join(f" {sign} {schema[key]}" for key, sign in limits.items() if key in schema)
+    return f"{schema.get('type', 'table')}{bounds}"
+
+
+def attribute_descriptions(model: type[pydantic.BaseModel]) -> dict[str, str]:
+    """Return the texts of a Google-style `Attributes:` section by field.
+
+    Raises:
+        ValueError: If a field has no text there.
+    """
+    _, _, section = inspect.cleandoc(model.__doc__ or "").partition("Attributes:\n")
+    texts: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line and not line.startswith("    "):
+            break
+        if line.startswith("    ") and not line.startswith("     "):
+            name, _, text = line.strip().partition(": ")
+            texts[name] = text
+        elif name and line:
+            texts[name] += " " + line.strip()
+    missing = set(model.model_fields) - set(texts)
+    if missing:
+        raise ValueError(f"{model.__name__} does not describe {', '.join(sorted(missing))}")
+    return texts
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def _write_pages(app: Sphinx) -> None:
+    pages = {"cli.md": cli_page()}
+    pages |= {f"config-{name}.md": config_page(name, model) for name, model in config.SECTIONS.items()}
+    folder = Path(app.srcdir) / "reference" / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in set(folder.glob("*.md")) - {folder / name for name in pages}:
+        stale.unlink()
+    for name, text in pages.items():
+        file = folder / name
+        # An unchanged page keeps its time, so that Sphinx need not read it again.
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("builder-inited", _write_pages)
+    return {"parallel_read_safe": True}
