@@ -107,7 +107,9 @@ def validate(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
 def input_error(error: pydantic.ValidationError, *, known_keys: Sequence[str] = ()) -> InputError:
     """Return the first complaint of pydantic as our error, with the field's path, value and hint."""
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or None
+    # pydantic names the member of a union that it tried (`constrained-int`); a user has never heard of it.
+    parts = [str(part) for part in first["loc"]]
+    field = ".".join(part for part in parts if "-" not in part and "[" not in part) or None
     value = None if isinstance(first["input"], Mapping) else first["input"]
     if first["type"] == "extra_forbidden" and known_keys:
         return InputError("unknown key", field=field, hint=f"known keys: {', '.join(known_keys)}")

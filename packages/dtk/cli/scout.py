@@ -88,6 +88,13 @@ def generate(
     host_threads: Annotated[
         int, typer.Option(min=1, help="Of all threads, those for the host's share.", rich_help_panel=_CACHE)
     ] = 1,
+    attn_implementation: Annotated[
+        str,
+        typer.Option(
+            help="Attention function to load the model with; sdpa and eager can be replaced.",
+            rich_help_panel=_CACHE,
+        ),
+    ] = "sdpa",
     config: ConfigOption = None,
     assignments: SetOption = None,
     seed: SeedOption = 0,
@@ -121,6 +128,7 @@ def generate(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         dtype=dtype.value,
+        attn_implementation=attn_implementation,
         compare_dense=compare_dense,
         settings=settings,
         seed=seed,

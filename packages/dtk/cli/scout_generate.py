@@ -15,7 +15,7 @@ from dtk.errors import InputError, RunFailedError
 from dtk.models import LoadedModel, load
 from dtk.scout.config import ScoutConfig
 from dtk.scout.decode import Sampling
-from dtk.scout.generate import GenerationReport, Progress, generate
+from dtk.scout.generation import GenerationReport, Progress, generate
 
 __all__ = ["Request", "run", "save", "show"]
 
@@ -31,6 +31,7 @@ class Request:
     max_new_tokens: int
     temperature: float
     dtype: str
+    attn_implementation: str
     compare_dense: bool
     settings: ScoutConfig
     seed: int
@@ -44,7 +45,13 @@ def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport
     total = request.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(total)
     output.say(f"loading {request.model}")
-    loaded = load(request.model, dtype=getattr(torch, request.dtype), device=request.device)
+    loaded = load(
+        request.model,
+        dtype=request.dtype,
+        device=request.device,
+        attention=request.attn_implementation,
+        say=output.say,
+    )
     prompt_ids = _encode(request, loaded)
     output.say(
         f"prefill of {len(prompt_ids)} tokens, then up to {request.max_new_tokens} new ones; "

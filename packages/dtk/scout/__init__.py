@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 from dtk.scout.config import ScoutConfig
 
 if TYPE_CHECKING:
-    from dtk.scout.generate import GenerationReport, generate
+    from dtk.scout.generation import GenerationReport, generate
     from dtk.scout.session import ScoutSession, attach
 
 __all__ = ["GenerationReport", "ScoutConfig", "ScoutSession", "attach", "generate"]
 
 _LAZY = {
-    "GenerationReport": "dtk.scout.generate",
+    "GenerationReport": "dtk.scout.generation",
     "ScoutSession": "dtk.scout.session",
     "attach": "dtk.scout.session",
-    "generate": "dtk.scout.generate",
+    "generate": "dtk.scout.generation",
 }
 
 

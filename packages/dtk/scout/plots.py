@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dtk.scout.generate import GenerationReport
+from dtk.scout.generation import GenerationReport
 
 __all__ = ["plot_generation"]
 

@@ -58,7 +58,7 @@ class ScoutSession:
             self._new_layer(index, max_new_tokens) if index in self.offloaded_layers else stock_layer(window)
             for index, window in enumerate(self._layers.sliding_windows)
         ]
-        return ScoutCache(layers)
+        return ScoutCache(self, layers)
 
     def _new_layer(self, index: int, max_new_tokens: int) -> OffloadedCacheLayer:
         attention: Any = self._layers.modules[index].self_attn
@@ -84,6 +84,12 @@ class ScoutSession:
     def before_layer(self, index: int, hidden_states: Tensor, kwargs: dict[str, Any]) -> None:
         """Hook before decoder layer `index`: note the cache and start the next layer's host share."""
         cache = kwargs.get("cache", kwargs.get("past_key_values"))
+        if isinstance(cache, ScoutCache) and cache.session is not self:
+            raise InputError(
+                "this ScoutCache belongs to another model or session",
+                field="cache",
+                hint="make one with this session's new_cache()",
+            )
         self._cache = cache if isinstance(cache, ScoutCache) else None
         if self._cache is None or hidden_states.shape[1] != 1:
             return

@@ -102,11 +102,13 @@ class ScoutCache(Cache):  # type: ignore[misc]
     """A cache for `generate(past_key_values=...)`; `ScoutSession.new_cache` makes it.
 
     Attributes:
+        session: The session that made it, the only one that can run it.
         offloaded: The offloaded layers by layer index; the other layers are transformers' own.
     """
 
-    def __init__(self, layers: Sequence[CacheLayerMixin]) -> None:
+    def __init__(self, session: object, layers: Sequence[CacheLayerMixin]) -> None:
         super().__init__(layers=list(layers))
+        self.session = session
         self.offloaded: dict[int, OffloadedCacheLayer] = {
             index: layer for index, layer in enumerate(layers) if isinstance(layer, OffloadedCacheLayer)
         }

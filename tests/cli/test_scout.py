@@ -1,0 +1,210 @@
+"""`dtk scout generate` on a tiny random model: the JSON contract, the table, --out, and bad input."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtk.cli.main import run
+from tests.cli.terminal import plain
+
+TINY = [
+    "--model",
+    "tiny-llama",
+    "--budget-tokens",
+    "64",
+    "--block-size",
+    "16",
+    "--dense-layers",
+    "1",
+    "--threads",
+    "1",
+]
+TEXT = "All happy families are alike; each unhappy family is unhappy in its own way. " * 4
+
+
+@pytest.fixture
+def prompt_file(tmp_path: Path) -> Path:
+    file = tmp_path / "prompt.txt"
+    file.write_text(TEXT)
+    return file
+
+
+def generate(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(["scout", "generate", *TINY, "--max-new-tokens", "12", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_json_has_the_names_that_scripts_rely_on(
+    prompt_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = generate(capsys, "--prompt-file", str(prompt_file), "--json", "--compare-dense")
+    document = json.loads(out)
+    data: dict[str, Any] = document["data"]
+    assert code == 0
+    assert (document["command"], document["status"], document["basis"]) == (
+        "scout generate",
+        "ok",
+        "measured",
+    )
+    assert isinstance(data["text"], str)
+    assert 1 <= data["new_tokens"] <= 12
+    assert data["new_tokens"] == len(data["token_ids"])
+    assert data["prompt_tokens"] == len(TEXT)
+    assert data["tokens_per_s"] > 0
+    assert data["device_kv_bytes"] > 0
+    assert data["host_kv_bytes"] > 0
+    assert 0 <= data["cpu_ratio"] <= 1
+    assert 0 <= data["churn"] <= 1
+    assert data["query_cosine_by_layer"][0] is None
+    assert -1 <= data["query_cosine_by_layer"][1] <= 1
+    assert 0 <= data["dense_token_agreement"] <= 1
+    assert data["dense_mean_kl"] >= 0
+    assert data["config"]["budget_tokens"] == 64
+    # Under --json the text streams to stderr, and stdout holds the one object only.
+    assert data["text"].strip()[:3] in err
+
+
+def test_text_streams_to_stdout_and_a_table_follows(
+    prompt_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = generate(capsys, "--prompt-file", str(prompt_file))
+    assert code == 0
+    for word in ("CPU ratio", "KV on device", "KV in host memory", "churn", "query cosine", "measured"):
+        assert word in plain(out)
+    assert "dense attention" not in out
+    assert "loading tiny-llama" in err
+
+
+def test_quiet_says_nothing_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = generate(capsys, "--prompt", TEXT, "--quiet", "--json")
+    assert code == 0
+    assert err == ""
+
+
+def test_out_keeps_result_request_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "new" / "folder"
+    code, out, _ = generate(capsys, "--prompt", TEXT, "--json", "--out", str(folder), "--seed", "5")
+    assert code == 0
+    assert json.loads((folder / "result.json").read_text()) == json.loads(out)["data"]
+    request = json.loads((folder / "request.json").read_text())
+    assert (request["seed"], request["settings"]["block_size"]) == (5, 16)
+    assert (folder / "generation.svg").read_text().startswith("<?xml")
+    assert (folder / "generation.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(x.name for x in folder.iterdir()) == [
+        "generation.png",
+        "generation.svg",
+        "request.json",
+        "result.json",
+    ]
+
+
+def test_settings_come_from_file_then_set_then_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scout.toml"
+    file.write_text('predict_norm = "source"\nsink_blocks = 2\nblock_size = 8\n')
+    arguments = ["--config", str(file), "--set", "sink_blocks=0", "--prompt", TEXT, "--json"]
+    _, out, _ = generate(capsys, *arguments)
+    config = json.loads(out)["data"]["config"]
+    assert (config["predict_norm"], config["sink_blocks"], config["block_size"]) == ("source", 0, 16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "no-such-model"], "model: unknown model (got 'no-such-model')"),
+        (["--budget-tokens", "16"], "budget_tokens=16 is below the forced blocks"),
+        (["--budget-tokens", "50"], "budget_tokens=50 is not a multiple of block_size=16"),
+        (["--block-size", "0"], "block_size: must be greater than or equal to 1 (got 0)"),
+        (["--recall-interval", "0"], "recall_interval: must be greater than or equal to 1 (got 0)"),
+        (["--dense-layers", "2"], "dense_layers: leaves no layer to offload of 2 layers"),
+        (["--max-new-tokens", "4000"], "exceed the model's context of 4096 (got 4000)"),
+        (["--max-new-tokens", "0"], "max_new_tokens: must be at least 1 (got 0)"),
+        (
+            ["--attn-implementation", "flex_attention"],
+            "attn_implementation: cannot replace this attention function",
+        ),
+        (["--temperature", "-1"], "temperature: must not be negative (got -1.0)"),
+        (["--temperature", "1", "--compare-dense"], "temperature: cannot be compared with dense attention"),
+        (["--chat"], "--chat: this model has no chat template (got 'tiny-llama')"),
+        (["--set", "budget=3"], "budget: unknown key"),
+        (["--set", "nonsense"], "--set: must be KEY=VALUE (got 'nonsense')"),
+        (["--host-threads", "0"], "--host-threads: must be greater than or equal to 1"),
+        (["--dtype", "int3"], "--dtype: "),
+        (["--device", "cuda:7"], "--device: no such GPU"),
+        (["--device", "moon"], "--device: "),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = generate(capsys, "--prompt", TEXT, "--quiet", *arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("dtk: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        (b"", "empty"),
+        (b" \n\t\n", "empty"),
+        (b"caf\xe9", "UTF-8"),
+    ],
+)
+def test_bad_prompt_files(
+    content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prompt.txt"
+    if content is not None:
+        file.write_bytes(content)
+    code, _, err = generate(capsys, "--prompt-file", str(file), "--quiet")
+    assert code == 2
+    assert message in err
+    assert str(file) in err
+    assert err.count("\n") == 1
+
+
+def test_needs_exactly_one_prompt(prompt_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["--prompt", "x", "--prompt-file", str(prompt_file)], ["--prompt", " "]):
+        code, _, err = generate(capsys, *arguments)
+        assert code == 2
+        assert "--prompt" in err
+
+
+def test_unwritable_out_is_a_failed_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    code, _, err = generate(capsys, "--prompt", TEXT, "--quiet", "--out", str(blocked / "below"))
+    assert code == 4
+    assert "--out: cannot write" in err
+
+
+def test_ctrl_c_reports_what_was_generated() -> None:
+    command = [sys.executable, "-m", "dtk", "scout", "generate", *TINY, "--max-new-tokens", "3500"]
+    process = subprocess.Popen(
+        [*command, "--prompt", TEXT, "--json", "--set", "block_size=16"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while "prefill" not in (line := process.stderr.readline()):
+        assert line, "ended before the prefill"
+    process.stderr.read(200)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    document = json.loads(out)
+    assert document["status"] == "interrupted"
+    assert document["data"]["interrupted"]
+    assert document["data"]["new_tokens"] > 0

@@ -1,0 +1,325 @@
+"""ScoutAttention on unmodified Hugging Face models: equal to stock SDPA where it must be, loud where it cannot be."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dtk.errors import InputError
+from dtk.models import TinyShape, tiny_model
+from dtk.scout import ScoutConfig, attach
+from dtk.scout.transformers_cache import ScoutCache
+
+ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral"]
+SHAPE = TinyShape(num_layers=5, num_heads=6, num_kv_heads=2, hidden_size=96, head_dim=16)
+NEW_TOKENS = 24
+DENSE = ScoutConfig(budget_tokens=512, block_size=8, dense_layers=1)
+SPARSE = ScoutConfig(budget_tokens=32, block_size=8, dense_layers=1, recall_interval=3)
+
+
+def left_padded(lengths: list[int], seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    widest = max(lengths)
+    ids = torch.randint(0, 256, (len(lengths), widest), generator=generator)
+    mask = torch.arange(widest) >= widest - torch.tensor(lengths)[:, None]
+    return {"input_ids": ids.masked_fill(~mask, 257), "attention_mask": mask.long()}
+
+
+def run(
+    model: Any, inputs: dict[str, Tensor], cache: ScoutCache | None = None, tokens: int = NEW_TOKENS
+) -> Any:
+    return model.generate(
+        **inputs,
+        cache=cache,
+        max_new_tokens=tokens,
+        min_new_tokens=tokens,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+
+
+def largest_difference(one: Any, other: Any) -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(one.logits, other.logits, strict=True))
+
+
+@pytest.mark.parametrize("selection", ["layer", "kv_head"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_budget_above_the_context_equals_stock_sdpa(architecture: str, selection: str) -> None:
+    model = tiny_model(architecture, seed=3, shape=SHAPE)
+    inputs = left_padded([61, 8, 1, 40])
+    stock = run(model, inputs)
+    config = DENSE.model_copy(update={"selection": selection})
+    with attach(model, config) as session:
+        cache = session.new_cache()
+        scout = run(model, inputs, cache)
+    assert torch.equal(scout.sequences, stock.sequences)
+    assert largest_difference(scout, stock) < 1e-4
+    assert not any(layer.offloaded.stats.host_tokens for layer in cache.offloaded.values())
+
+
+@pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_each_row_of_a_padded_batch_equals_its_solo_run(architecture: str, config: ScoutConfig) -> None:
+    model = tiny_model(architecture, seed=5, shape=SHAPE)
+    lengths = [90, 33, 3]
+    inputs = left_padded(lengths, seed=1)
+    with attach(model, config) as session:
+        cache = session.new_cache()
+        batch = run(model, inputs, cache)
+        for row, length in enumerate(lengths):
+            solo = run(
+                model, {"input_ids": inputs["input_ids"][row : row + 1, -length:]}, session.new_cache()
+            )
+            assert torch.equal(solo.sequences[0, length:], batch.sequences[row, -NEW_TOKENS:])
+            logits = torch.stack([step[row] for step in batch.logits])
+            torch.testing.assert_close(
+                logits, torch.stack([step[0] for step in solo.logits]), rtol=1e-3, atol=1e-4
+            )
+    shares = [layer.offloaded.stats.host_tokens for layer in cache.offloaded.values()]
+    assert all(shares) == (config is SPARSE)
+
+
+def test_oracle_query_and_selected_scope_do_not_depend_on_residency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real query everywhere and only selected residents attended, this is Quest, whatever is resident."""
+    model = tiny_model("llama", seed=7, shape=SHAPE)
+    inputs = left_padded([90])
+    logits = []
+    for interval in (1, 5, None):
+        config = SPARSE.model_copy(update={"device_scope": "selected", "recall_interval": interval})
+        # Without a prediction, every layer selects and starts its host share with its real query.
+        monkeypatch.setattr("dtk.scout.layer.OffloadedLayer.predict", lambda self, query: None)
+        with attach(model, config) as session:
+            cache = session.new_cache()
+            logits.append(torch.stack(run(model, inputs, cache).logits))
+        assert all(layer.offloaded.stats.host_tokens for layer in cache.offloaded.values())
+    torch.testing.assert_close(logits[0], logits[1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(logits[0], logits[2], rtol=1e-4, atol=1e-4)
+
+
+def test_predicted_query_is_the_real_one_where_layers_do_nothing() -> None:
+    """A layer whose output projections are zero passes its input on, so the prediction must be exact."""
+    for architecture in ARCHITECTURES:
+        model = tiny_model(architecture, seed=9, shape=SHAPE)
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.data.zero_()
+            layer.mlp.down_proj.weight.data.zero_()
+        with attach(model, SPARSE) as session:
+            cache = session.new_cache()
+            run(model, left_padded([90, 70]), cache, tokens=4)
+        cosines = [float(c) for layer in cache.offloaded.values() for c in layer.offloaded.stats.query_cosine]
+        assert len(cosines) == 3 * len(cache.offloaded)
+        assert min(cosines) > 1 - 1e-5
+
+
+def test_source_norm_predicts_with_the_source_layers_norm() -> None:
+    model = tiny_model("llama", seed=11, shape=SHAPE)
+    cosines = []
+    for norm in ("target", "source"):
+        with attach(model, SPARSE.model_copy(update={"predict_norm": norm})) as session:
+            cache = session.new_cache()
+            run(model, left_padded([90]), cache, tokens=3)
+        cosines.append(float(cache.offloaded[1].offloaded.stats.query_cosine[0]))
+    assert cosines[0] != cosines[1]
+
+
+@pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_several_tokens_behind_a_prompt_attend_densely(config: ScoutConfig) -> None:
+    model = tiny_model("qwen3", seed=13, shape=SHAPE)
+    inputs = left_padded([70, 31])
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    with torch.no_grad():
+        stock = model(input_ids=ids, attention_mask=mask).logits[:, -4:]
+        with attach(model, config) as session:
+            cache = session.new_cache()
+            model(input_ids=ids[:, :40], attention_mask=mask[:, :40], cache=cache, use_cache=True)
+            model(input_ids=ids[:, 40:-4], attention_mask=mask[:, :-4], cache=cache, use_cache=True)
+            chunked = model(input_ids=ids[:, -4:], attention_mask=mask, cache=cache, use_cache=True).logits
+    torch.testing.assert_close(chunked, stock, rtol=1e-3, atol=1e-4)
+
+
+def test_decoding_goes_on_after_a_second_turn() -> None:
+    model = tiny_model("llama", seed=15, shape=SHAPE)
+    first, second = left_padded([50], seed=2)["input_ids"], left_padded([9], seed=3)["input_ids"]
+    with attach(model, DENSE) as session:
+        cache = session.new_cache()
+        turn = run(model, {"input_ids": first}, cache, tokens=5).sequences
+        both = torch.cat([turn, second], dim=1)
+        scout = run(model, {"input_ids": both, "attention_mask": torch.ones_like(both)}, cache)
+    stock = run(model, {"input_ids": both})
+    assert torch.equal(scout.sequences, stock.sequences)
+    assert largest_difference(scout, stock) < 1e-4
+
+
+def test_beam_search_equals_stock() -> None:
+    model = tiny_model("llama", seed=17, shape=SHAPE)
+    inputs = left_padded([60, 20])
+    arguments = {"num_beams": 3, "max_new_tokens": 12, "do_sample": False}
+    stock = model.generate(**inputs, **arguments)
+    for selection in ("layer", "kv_head"):
+        with attach(model, DENSE.model_copy(update={"selection": selection})) as session:
+            scout = model.generate(**inputs, **arguments, cache=session.new_cache())
+        assert torch.equal(scout, stock)
+
+
+def test_other_caches_run_stock_attention_while_attached() -> None:
+    from transformers import DynamicCache
+
+    model = tiny_model("mistral", seed=19, shape=SHAPE)
+    inputs = left_padded([40, 7])
+    stock = run(model, inputs)
+    with attach(model, SPARSE):
+        for cache in (None, DynamicCache(config=model.config)):
+            assert largest_difference(run(model, inputs, cache), stock) == 0
+
+
+def test_detaching_leaves_the_model_as_it_was() -> None:
+    model = tiny_model("llama", seed=21, shape=SHAPE)
+    before = {name: len(module._forward_pre_hooks) for name, module in model.named_modules()}
+    with pytest.raises(RuntimeError, match="inside"), attach(model, SPARSE) as session:
+        session.new_cache()
+        raise RuntimeError("inside")
+    assert model.config._attn_implementation == "sdpa"
+    assert {name: len(module._forward_pre_hooks) for name, module in model.named_modules()} == before
+    assert not any(hasattr(layer.self_attn, "_dtk_scout_session") for layer in model.model.layers)
+
+
+def test_sliding_window_layers_stay_stock_and_full_ones_are_offloaded() -> None:
+    import transformers
+
+    config = transformers.Qwen2Config(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=258,
+        use_sliding_window=True,
+        sliding_window=16,
+        layer_types=["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        initializer_range=0.1,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=257,
+    )
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    inputs = left_padded([60, 33])
+    stock = run(model, inputs)
+    with attach(model, DENSE.model_copy(update={"dense_layers": 0})) as session:
+        assert session.offloaded_layers == [0, 2]
+        scout = run(model, inputs, session.new_cache())
+    assert torch.equal(scout.sequences, stock.sequences)
+    assert largest_difference(scout, stock) < 1e-4
+    with attach(model, SPARSE.model_copy(update={"dense_layers": 0})) as session:
+        cache = session.new_cache()
+        run(model, inputs, cache)
+    # Layer 2 is predicted from layer 1, its predecessor in the model though that one is not offloaded; layer 0
+    # has none and selects with its real query.
+    assert len(cache.offloaded[2].offloaded.stats.query_cosine) == NEW_TOKENS - 1
+    assert not cache.offloaded[0].offloaded.stats.query_cosine
+    assert len(cache.offloaded[0].offloaded.stats.host_tokens) == NEW_TOKENS - 1
+
+
+def test_no_two_layers_share_storage() -> None:
+    """Every layer bound to the same storage is a bug seen in the wild: the text stays fluent and is wrong."""
+    model = tiny_model("llama", shape=SHAPE)
+    with attach(model, SPARSE) as session:
+        cache = session.new_cache()
+        run(model, left_padded([40]), cache, tokens=2)
+        pools = [x.data_ptr() for layer in cache.offloaded.values() for x in _pools(layer.offloaded)]
+    assert len(set(pools)) == len(pools)
+
+
+def _pools(layer: Any) -> list[Tensor]:
+    return [layer.host_tier.keys, layer.host_tier.values, layer.device_tier.keys, layer.device_tier.values]
+
+
+class TestRefusals:
+    def test_foreign_attention_function_on_the_model(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with attach(model, SPARSE) as session:
+            cache = session.new_cache()
+            model.set_attn_implementation("eager")
+            with pytest.raises(InputError, match=r"attn_implementation: .*'eager'"):
+                model(left_padded([20])["input_ids"], cache=cache)
+
+    def test_cache_used_after_detaching(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with attach(model, SPARSE) as session:
+            cache = session.new_cache()
+        with pytest.raises(InputError, match="'sdpa'"):
+            model(left_padded([20])["input_ids"], cache=cache)
+
+    def test_cache_of_another_model(self) -> None:
+        model, other = (tiny_model("llama", seed=seed, shape=SHAPE) for seed in (0, 1))
+        with attach(model, SPARSE) as session, attach(other, SPARSE):
+            foreign = session.new_cache()
+            with pytest.raises(InputError, match="another model"):
+                other(left_padded([20])["input_ids"], cache=foreign)
+
+    def test_attention_function_that_cannot_be_replaced(self) -> None:
+        model = tiny_model("llama", shape=SHAPE, attention="flex_attention")
+        with pytest.raises(InputError, match="flex_attention"), attach(model, SPARSE):
+            pass
+
+    def test_attaching_twice(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with attach(model, SPARSE), pytest.raises(InputError, match="already"), attach(model, SPARSE):
+            pass
+
+    def test_unsupported_model_type(self) -> None:
+        import transformers
+
+        config = transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=16)
+        model = transformers.GPT2LMHeadModel(config)
+        with pytest.raises(InputError, match="gpt2"), attach(model, SPARSE):
+            pass
+
+    def test_no_layer_left_to_offload(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with pytest.raises(InputError, match="dense_layers"), attach(model, ScoutConfig(dense_layers=5)):
+            pass
+
+    def test_wrong_number_of_recall_intervals(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        config = ScoutConfig(dense_layers=1, recall_interval=(1, 2, 3))
+        with pytest.raises(InputError, match="4 offloaded layers"), attach(model, config):
+            pass
+
+    @pytest.mark.parametrize("mask", [[1, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]])
+    def test_padding_that_is_not_on_the_left(self, mask: list[int]) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        refused = pytest.raises(InputError, match="padded on the left")
+        with torch.no_grad(), attach(model, SPARSE) as session, refused:
+            model(
+                input_ids=torch.full((2, 4), 7),
+                attention_mask=torch.tensor([[1, 1, 1, 1], mask]),
+                cache=session.new_cache(),
+            )
+
+    def test_decode_mask_that_does_not_match_the_cache(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        inputs = left_padded([20, 5])
+        with torch.no_grad(), attach(model, SPARSE) as session:
+            cache = session.new_cache()
+            model(**inputs, cache=cache)
+            with pytest.raises(InputError, match="does not match the cache"):
+                model(input_ids=torch.tensor([[1], [2]]), cache=cache)
+
+    def test_gradients_through_the_cache(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with attach(model, SPARSE) as session, pytest.raises(InputError, match="no_grad"):
+            model(left_padded([20])["input_ids"], cache=session.new_cache())
+
+    def test_crop_and_reset(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with torch.no_grad(), attach(model, SPARSE) as session:
+            cache = session.new_cache()
+            model(left_padded([20])["input_ids"], cache=cache)
+            assert not cache.is_croppable
+            with pytest.raises(InputError, match="crop"):
+                cache.crop(-1)
+            with pytest.raises(InputError, match="reset"):
+                cache.reset()
