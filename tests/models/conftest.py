@@ -1,5 +1,3 @@
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,7 +5,7 @@ import pytest
 from tests.models.gguf_wheel import TinyWheel, make_tiny_wheel
 from tests.real_model import smollm2
 
-__all__ = ["cache_folder", "dtk_log", "local_index", "smollm2", "tiny_wheel"]
+__all__ = ["cache_folder", "local_index", "smollm2", "tiny_wheel"]
 
 
 @pytest.fixture
@@ -16,15 +14,6 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("DTK_CACHE_DIR", str(folder))
     return folder
-
-
-@pytest.fixture
-def dtk_log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What dtk logs, also after a command has run in this process and cut dtk's loggers off from the root."""
-    logger = logging.getLogger("dtk")
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 @pytest.fixture(scope="session")

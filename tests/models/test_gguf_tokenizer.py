@@ -55,7 +55,7 @@ def tokenizer(tiny_wheel):
     return read_tokenizer(tiny_wheel.gguf_file)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.one_of(st.lists(st.sampled_from(PIECES)).map("".join), st.text(CHARACTERS, max_size=30)))
 def test_ids_and_round_trip(tokenizer, text):
     ids = tokenizer(text)["input_ids"]

@@ -71,10 +71,10 @@ def test_dtype_reaches_the_weights(dtype, folder):
 
 
 @pytest.mark.parametrize(("dtype", "warns"), [("float32", False), ("bfloat16", True)])
-def test_emulated_dtype_is_warned_about(dtype, warns, folder, monkeypatch, dtk_log):
+def test_emulated_dtype_is_warned_about(dtype, warns, folder, monkeypatch, caplog):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64", "avx2": True})
     load(folder, dtype=dtype)
-    assert ("no torch.bfloat16 instructions" in dtk_log.text) == warns
+    assert ("no torch.bfloat16 instructions" in caplog.text) == warns
 
 
 def test_attention_reaches_the_model(folder):
@@ -161,10 +161,10 @@ def test_missing_weights_are_not_made_up(folder):
         load(folder)
 
 
-def test_surplus_weights_are_warned_about(folder, dtk_log):
+def test_surplus_weights_are_warned_about(folder, caplog):
     _edit(folder / "config.json", num_hidden_layers=1)
     load(folder)
-    assert "does not use: model.layers.1." in dtk_log.text
+    assert "does not use: model.layers.1." in caplog.text
 
 
 @pytest.mark.parametrize(

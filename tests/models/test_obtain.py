@@ -80,7 +80,7 @@ def test_waits_for_the_lock_and_says_so(tiny_wheel):
         ("tokenizer.json", "missing"),
     ],
 )
-def test_damaged_model_is_made_anew(victim, damage, tiny_wheel, dtk_log):
+def test_damaged_model_is_made_anew(victim, damage, tiny_wheel, caplog):
     folder = obtain(tiny_wheel.entry, print)
     if damage == "missing":
         (folder / victim).unlink()
@@ -88,7 +88,7 @@ def test_damaged_model_is_made_anew(victim, damage, tiny_wheel, dtk_log):
         os.truncate(folder / victim, 10)
     assert not cache.is_complete(folder)
     assert obtain(tiny_wheel.entry, print) == folder
-    assert "damaged" in dtk_log.text
+    assert "damaged" in caplog.text
     assert cache.is_complete(folder)
     assert_right(folder, tiny_wheel)
 

@@ -144,6 +144,9 @@ def _checked_device(device: "str | torch.device") -> "torch.device":
 def _has_native_arithmetic(dtype: "torch.dtype") -> bool:
     import torch
 
-    flags = torch.cpu.get_capabilities()
+    query = getattr(torch.cpu, "get_capabilities", None)  # new in torch: an older one says nothing, nor do we
+    flags = query() if query is not None else {}
+    if flags.get("architecture") != "x86_64":
+        return True
     names = ("avx512_bf16", "amx_bf16") if dtype == torch.bfloat16 else ("avx512_fp16", "amx_fp16")
-    return flags.get("architecture") != "x86_64" or any(flags.get(flag, False) for flag in names)
+    return any(flags.get(name, False) for name in names)
