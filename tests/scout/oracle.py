@@ -1,6 +1,6 @@
 """A slow, literal reading of ScoutAttention's Algorithm 1, in fp64 and Python sets, to compare with.
 
-It knows neither tiers nor slots: a sequence is a list of keys and values, residency is a set of block numbers.
+It knows neither tiers nor slots: a sequence is a list of keys and values, residency a set of block numbers.
 """
 
 import math

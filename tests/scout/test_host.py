@@ -153,7 +153,7 @@ def test_recalls_do_not_change_what_the_host_holds() -> None:
 
 
 def test_recall_at_every_step_makes_the_host_share_the_churn() -> None:
-    """Interval 1 brings the residents up to date each step, so what is missing next is what is newly selected."""
+    """Interval 1 updates the residents each step, so what is missing next is what is newly selected."""
     with HostWorker(1) as host:
         layer = filled(host, tokens=64)
         for _ in range(3):  # stays within one tail block: closing a block would change the residents as well

@@ -1,4 +1,4 @@
-"""ScoutAttention on unmodified Hugging Face models: equal to stock SDPA where it must be, loud where it cannot be."""
+"""ScoutAttention on unmodified Hugging Face models: equal to stock SDPA where it must be, else loud."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_each_row_of_a_padded_batch_equals_its_solo_run(architecture: str, confi
 
 
 def test_oracle_query_and_selected_scope_do_not_depend_on_residency(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the real query everywhere and only selected residents attended, this is Quest, whatever is resident."""
+    """With the real query and only selected residents attended, this is Quest, whatever is resident."""
     model = tiny_model("llama", seed=7, shape=SHAPE)
     inputs = left_padded([90])
     logits = []
@@ -177,9 +177,8 @@ def test_other_caches_run_stock_attention_while_attached() -> None:
 def test_detaching_leaves_the_model_as_it_was() -> None:
     model = tiny_model("llama", seed=21, shape=SHAPE)
     before = {name: len(module._forward_pre_hooks) for name, module in model.named_modules()}
-    with pytest.raises(RuntimeError, match="inside"), attach(model, SPARSE) as session:
-        session.new_cache()
-        raise RuntimeError("inside")
+    with pytest.raises(ZeroDivisionError), attach(model, SPARSE):
+        model(torch.tensor([[1 // 0]]))
     assert model.config._attn_implementation == "sdpa"
     assert {name: len(module._forward_pre_hooks) for name, module in model.named_modules()} == before
     assert not any(hasattr(layer.self_attn, "_dtk_scout_session") for layer in model.model.layers)
@@ -215,8 +214,8 @@ def test_sliding_window_layers_stay_stock_and_full_ones_are_offloaded() -> None:
     with attach(model, SPARSE.model_copy(update={"dense_layers": 0})) as session:
         cache = session.new_cache()
         run(model, inputs, cache)
-    # Layer 2 is predicted from layer 1, its predecessor in the model though that one is not offloaded; layer 0
-    # has none and selects with its real query.
+    # Layer 2 is predicted from layer 1, its predecessor in the model though that one is not offloaded; layer
+    # 0 has none and selects with its real query.
     assert len(cache.offloaded[2].offloaded.stats.query_cosine) == NEW_TOKENS - 1
     assert not cache.offloaded[0].offloaded.stats.query_cosine
     assert len(cache.offloaded[0].offloaded.stats.host_tokens) == NEW_TOKENS - 1

@@ -34,8 +34,8 @@ class _Selection:
         query: [rows, query heads, head size], predicted, or real for a layer without a predecessor.
         scores: fp32 [rows, blocks].
         chosen: bool [rows, blocks], the selected blocks.
-        selecting: bool [rows], rows with more blocks than the budget; the others have everything resident, and
-            behave as they would in a batch of their own.
+        selecting: bool [rows], rows with more blocks than the budget; the others have everything resident,
+            and behave as they would in a batch of their own.
         partial: The host's share, ready to start; None where everything selected is resident.
         job: The host's share under way, or None.
     """

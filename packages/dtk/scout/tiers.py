@@ -88,7 +88,7 @@ class HostTier:
 
 
 class DeviceTier:
-    """The resident blocks of one layer: a slot for each in every row, and one more for the partial tail block.
+    """The resident blocks of one layer: a slot for each in every row, and one more for the partial tail.
 
     Attributes:
         keys: [rows * slots, KV heads, block size, head size]; likewise `values`.
