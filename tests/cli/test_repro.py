@@ -294,6 +294,8 @@ def test_a_second_process_cannot_join_a_run(tmp_path: Path) -> None:
     release.touch()
     assert (code, err.count("\n")) == (2, 1)
     assert "another process" in err
+    manifest = json.loads(next(Path("runs").glob("*/manifest.json")).read_text())
+    assert len(manifest["invocations"]) == 1
     assert finish(first)[0] == 0
 
 

@@ -67,18 +67,16 @@ def run(
     from dtk.repro.session import Request, copy_report, open_run
 
     request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
-    folder, config = open_run(request, tuple(sys.argv))
-    with folder.writing(), output.progress() as progress:
+    with open_run(request, tuple(sys.argv)) as (folder, config), output.progress() as progress:
         output.say(f"run folder: {folder.path}")
         display = RunDisplay(output.say, progress)
         context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
         outcome = run_claims(folder, config, context, display)
         report = write_report(folder)
+    copied = out is None and copy_report(report, Path("report.html"))
     _finish(output, folder, config, outcome)
-    if out is None and not copy_report(report, Path("report.html")):
-        output.say("./report.html is not one of ours and stays as it is")
-    elif out is None:
-        output.say("report: report.html")
+    if out is None:
+        output.say("report: report.html" if copied else "./report.html is not one of ours and stays as it is")
     output.say(f"report: {report}")
     raise typer.Exit(exit_code(outcome))
 

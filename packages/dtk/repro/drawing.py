@@ -2,8 +2,12 @@
 
 import io
 import re
+from typing import TYPE_CHECKING
 
 from dtk.repro.observed import Plot, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["draw_svg"]
 
@@ -33,10 +37,7 @@ def draw_svg(plot: Plot, *, prefix: str = "plot") -> str:
     return _embeddable(buffer.getvalue(), plot, prefix)
 
 
-def _draw(axes: object, plot: Plot) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _draw(axes: "Axes", plot: Plot) -> None:
     groups = [series for series in plot.series if series.style == "bars"]
     for index, series in enumerate(plot.series):
         colour = _COLOURS[index % len(_COLOURS)]

@@ -1,6 +1,7 @@
 """Start a run or take one up again: from what the user typed to a folder, a configuration and a context."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,26 +35,31 @@ class Request(NamedTuple):
     threads: int | None = None
 
 
-def open_run(request: Request, argv: tuple[str, ...]) -> tuple[RunFolder, RunConfig]:
-    """Make a run's folder, or open the one to resume, and return it with its configuration.
+@contextlib.contextmanager
+def open_run(request: Request, argv: tuple[str, ...]) -> Iterator[tuple[RunFolder, RunConfig]]:
+    """Make a run's folder, or open the one to resume, and hold it together with its configuration.
 
-    A resumed run goes on as it was started: options may be left out, and must not contradict.
+    A resumed run goes on as it was started: options may be left out, and must not contradict. Torch gets the
+    run's number of threads.
 
     Raises:
-        InputError: For an unknown claim, a folder that is no run, or a contradiction.
+        InputError: For an unknown claim, a folder that is no run or is in use, or a contradiction.
     """
-    threads = request.threads or available_threads()
-    _set_torch_threads(threads)
     if request.resume is None:
-        config = _fresh_config(request, threads)
-        return RunFolder.create(request.out, config, argv, capture_environment()), config
+        config = _fresh_config(request)
+        _set_torch_threads(config.threads)
+        folder = RunFolder.create(request.out, config, argv, capture_environment())
+        with folder.writing():
+            yield folder, config
+        return
     folder = find_run(request.resume, request.out)
-    started = folder.manifest().config
-    _refuse_contradictions(request, started)
-    _set_torch_threads(started.threads)
-    config = started.model_copy(update={"source_hash": hash_sources()})
-    folder.add_invocation(config, argv, capture_environment())
-    return folder, config
+    with folder.writing():
+        started = folder.manifest().config
+        _refuse_contradictions(request, started)
+        _set_torch_threads(started.threads)
+        config = started.model_copy(update={"source_hash": hash_sources()})
+        folder.add_invocation(config, argv, capture_environment())
+        yield folder, config
 
 
 def copy_report(report: Path, target: Path) -> bool:
@@ -71,7 +77,7 @@ def copy_report(report: Path, target: Path) -> bool:
     return True
 
 
-def _fresh_config(request: Request, threads: int) -> RunConfig:
+def _fresh_config(request: Request) -> RunConfig:
     papers = load_papers()
     claims = select_claims(papers, request.names, quick=request.quick)
     used = {claim.paper for claim in claims}
@@ -79,7 +85,7 @@ def _fresh_config(request: Request, threads: int) -> RunConfig:
         claims=claims,
         references={paper.paper: paper.reference for paper in papers if paper.paper in used},
         seed=request.seed or 0,
-        threads=threads,
+        threads=request.threads or available_threads(),
         source_hash=hash_sources(),
     )
 
