@@ -75,3 +75,13 @@ def test_every_command_and_option_has_help() -> None:
         assert command.help, f"dtk {' '.join(path)} has no help"
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"dtk {' '.join(path)}: {parameter.name} has no help"
+
+
+def test_every_command_speaks_json() -> None:
+    for path in command_paths():
+        command = typer.main.get_command(main.app)
+        for word in path:
+            command = command.commands[word]  # type: ignore[attr-defined]
+        if not hasattr(command, "commands"):
+            names = {option for parameter in command.params for option in parameter.opts}
+            assert "--json" in names, f"dtk {' '.join(path)} has no --json"
