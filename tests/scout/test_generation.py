@@ -44,9 +44,8 @@ def test_report_of_a_sparse_run_adds_up() -> None:
     assert report.prompt_tokens == 120
     per_token_layer = 2 * 2 * 16 * 4
     assert report.full_kv_bytes == 5 * (120 + tokens - 1) * per_token_layer
-    assert report.device_kv_bytes_offloaded == 3 * (32 + 8) * per_token_layer
-    dense_layers = 2 * (120 + tokens - 1) * per_token_layer
-    assert report.device_kv_bytes == report.device_kv_bytes_offloaded + dense_layers
+    assert report.device_kv_bytes == 3 * (32 + 8) * per_token_layer
+    assert report.dense_kv_bytes == 2 * (120 + tokens - 1) * per_token_layer
     assert report.host_kv_bytes >= 3 * 15 * 8 * per_token_layer
     assert report.cpu_ratio_by_layer[:2] == [None, None]
     by_layer = [ratio for ratio in report.cpu_ratio_by_layer if ratio is not None]

@@ -40,7 +40,7 @@ def test_device_tier_never_exceeds_budget_and_tail_blocks_in_real_allocations() 
         before = storage_bytes()
         model(ids, cache=cache, logits_to_keep=1)
         for step in range(steps):
-            assert cache.offloaded_device_kv_bytes <= limit
+            assert cache.device_kv_bytes <= limit
             if step % 13 == 0:
                 kept = storage_bytes() - before
                 others = cache.host_kv_bytes + cache.dense_kv_bytes + cache.digest_bytes
@@ -49,7 +49,7 @@ def test_device_tier_never_exceeds_budget_and_tail_blocks_in_real_allocations() 
             model(torch.tensor([[step]]), cache=cache)
         dense_layer = (prompt + steps) * bytes_per_token_layer
         assert cache.dense_kv_bytes == dense_layer
-        assert 3 * dense_layer > 5 * cache.offloaded_device_kv_bytes
+        assert 3 * dense_layer > 5 * cache.device_kv_bytes
 
 
 def test_memory_of_two_caches_counts_once_each_and_is_freed() -> None:

@@ -132,18 +132,15 @@ def show(console: Console, report: GenerationReport, loaded: LoadedModel, settin
 
 
 def _rows(report: GenerationReport, settings: ScoutConfig) -> list[tuple[str, str, str]]:
-    full = report.full_kv_bytes
+    full, on_device = report.full_kv_bytes, report.device_kv_bytes + report.dense_kv_bytes
     cosines = [cosine for cosine in report.query_cosine_by_layer if cosine is not None]
     rows = [
         ("tokens", f"{report.prompt_tokens} + {len(report.token_ids)}", "prompt + new"),
         ("time to first token", _seconds(report.time_to_first_token_s), "dense prefill"),
         ("decode speed", _number(report.tokens_per_s, "{:.2f} tokens/s"), ""),
-        ("KV on device", _mib(report.device_kv_bytes), f"{report.device_kv_bytes / full:.0%} of all K/V"),
-        (
-            "  offloaded layers",
-            _mib(report.device_kv_bytes_offloaded),
-            f"budget {settings.budget_tokens} + tail",
-        ),
+        ("KV on device", _mib(on_device), f"{on_device / full:.0%} of all K/V"),
+        ("  device tier", _mib(report.device_kv_bytes), f"budget of {settings.budget_tokens} tokens + tail"),
+        ("  dense layers", _mib(report.dense_kv_bytes), f"the first {settings.dense_layers}, in full"),
         ("  digests", _mib(report.digest_bytes), "besides the K/V"),
         ("KV in host memory", _mib(report.host_kv_bytes), "every closed block, and room to grow"),
         ("CPU ratio", f"{report.cpu_ratio:.1%}", "tokens attended on the host / budget"),

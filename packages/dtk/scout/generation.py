@@ -31,8 +31,8 @@ class GenerationReport:
         interrupted: Whether Ctrl-C ended it; everything here then covers what was generated before.
         time_to_first_token_s: Seconds from the start of the prefill to the first token.
         tokens_per_s: Decode speed: tokens after the first, over the seconds they took; None for one token.
-        device_kv_bytes: K/V on the device at the end: offloaded layers' device tiers, dense layers in full.
-        device_kv_bytes_offloaded: The offloaded layers' part of it, budget and tail blocks.
+        device_kv_bytes: K/V in the device tier at the end: budget and tail blocks of the offloaded layers.
+        dense_kv_bytes: K/V of the dense layers at the end, on the device too and in full.
         host_kv_bytes: K/V allocated in host memory at the end.
         digest_bytes: Block digests on the device at the end.
         full_kv_bytes: What all K/V would take on the device without offload at the final length.
@@ -57,7 +57,7 @@ class GenerationReport:
     time_to_first_token_s: float | None
     tokens_per_s: float | None
     device_kv_bytes: int
-    device_kv_bytes_offloaded: int
+    dense_kv_bytes: int
     host_kv_bytes: int
     digest_bytes: int
     full_kv_bytes: int
@@ -233,7 +233,7 @@ def _report(
         time_to_first_token_s=run.times[0] - run.began if run.times else None,
         tokens_per_s=run.tokens_per_s,
         device_kv_bytes=cache.device_kv_bytes,
-        device_kv_bytes_offloaded=cache.offloaded_device_kv_bytes,
+        dense_kv_bytes=cache.dense_kv_bytes,
         host_kv_bytes=cache.host_kv_bytes,
         digest_bytes=cache.digest_bytes,
         full_kv_bytes=_full_kv_bytes(model.config, prompt_tokens + steps, model.dtype.itemsize),

@@ -115,17 +115,12 @@ class ScoutCache(Cache):  # type: ignore[misc]
 
     @property
     def device_kv_bytes(self) -> int:
-        """Bytes of K/V on the device now: the offloaded layers' device tiers and the dense layers in full."""
-        return self.offloaded_device_kv_bytes + self.dense_kv_bytes
-
-    @property
-    def offloaded_device_kv_bytes(self) -> int:
-        """Bytes of the offloaded layers' device tiers."""
+        """Bytes of the device tier now: budget and tail blocks of the offloaded layers."""
         return sum(layer.offloaded.device_tier.num_bytes for layer in self._ready())
 
     @property
     def dense_kv_bytes(self) -> int:
-        """Bytes of K/V in the layers that are not offloaded."""
+        """Bytes of K/V now in the layers that are not offloaded, which keep all of it on the device."""
         stock = [layer for index, layer in enumerate(self.layers) if index not in self.offloaded]
         return sum(x.nbytes for layer in stock if layer.is_initialized for x in (layer.keys, layer.values))
 

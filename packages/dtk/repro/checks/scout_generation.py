@@ -92,8 +92,9 @@ def dense_agreement(
         | {
             "first disagreement (token)": dense.first_disagreement,
             "largest KL (nats)": dense.max_kl,
-            "device KV bytes": report.device_kv_bytes,
-            "host KV bytes": report.host_kv_bytes,
+            "device tier KV bytes": report.device_kv_bytes,
+            "dense layers KV bytes": report.dense_kv_bytes,
+            "host tier KV bytes": report.host_kv_bytes,
             "full KV bytes": report.full_kv_bytes,
         },
     )
