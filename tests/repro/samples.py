@@ -8,7 +8,7 @@ from typing import Any
 
 from dtk.repro.claim import Claim, Paper
 
-__all__ = ["claim", "install", "paper", "write_paper"]
+__all__ = ["claim", "install", "paper", "parse", "write_paper"]
 
 
 def claim(claim_id: str, check: str | None, *, expected: Any = 1, **fields: Any) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import pydantic
 import pytest
 
 from dtk.errors import InputError
-from dtk.repro.catalogue import load_papers, select_claims, shipped_claims_folder
+from dtk.repro.catalogue import load_papers, select_claims, shipped_claims_folder, total_minutes
 from dtk.repro.checks import bind_check
 from dtk.repro.claim import Claim, Paper
-from tests.repro.samples import claim, install, paper, write_paper
+from tests.repro.samples import claim, install, paper, parse, write_paper
 
 SHIPPED = [shipped for file in load_papers() for shipped in file.claims]
 
@@ -43,7 +43,18 @@ def test_each_shipped_claim_reads_well(shipped: Claim) -> None:
 
 
 def test_quick_claims_take_less_than_fifteen_minutes_in_all() -> None:
-    assert sum(shipped.minutes for shipped in SHIPPED if shipped.quick) < 12
+    assert total_minutes(shipped for shipped in SHIPPED if shipped.quick) < 12
+
+
+def test_claims_of_one_experiment_take_its_time_once() -> None:
+    claims = parse(
+        broken(id="sample.a", minutes=2, experiment="e"),
+        broken(id="sample.b", minutes=3, experiment="e"),
+        broken(id="sample.c", minutes=1),
+        broken(id="sample.d", minutes=1),
+        claim("sample.e", None, untestable="no machine", minutes=600),
+    )
+    assert total_minutes(claims) == 5
 
 
 def broken(**changes: Any) -> dict[str, Any]:

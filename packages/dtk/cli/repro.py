@@ -60,6 +60,7 @@ def run(
     3 nothing testable here, 4 the run failed, 130 interrupted.
     """
     output = Output("repro run", as_json=as_json, quiet=quiet, verbose=verbose)
+    from dtk.repro.catalogue import total_minutes
     from dtk.repro.context import RunContext
     from dtk.repro.progress import RunDisplay
     from dtk.repro.report import write_report
@@ -68,7 +69,8 @@ def run(
 
     request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
     with open_run(request, tuple(sys.argv)) as (folder, config), output.progress() as progress:
-        output.say(f"run folder: {folder.path}")
+        minutes = max(round(total_minutes(config.claims)), 1)
+        output.say(f"{len(config.claims)} claims, about {minutes} min; run folder: {folder.path}")
         display = RunDisplay(output.say, progress)
         context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
         outcome = run_claims(folder, config, context, display)

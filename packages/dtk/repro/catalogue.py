@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from dtk.errors import InputError
 from dtk.repro.claim import Claim, Paper
 
-__all__ = ["load_papers", "select_claims", "shipped_claims_folder"]
+__all__ = ["load_papers", "select_claims", "shipped_claims_folder", "total_minutes"]
 
 
 def shipped_claims_folder() -> Traversable:
@@ -70,6 +70,16 @@ def select_claims(
     if not wanted:
         raise InputError("none of these claims is marked quick", field="--quick", hint="leave --quick out")
     return tuple(wanted)
+
+
+def total_minutes(claims: Iterable[Claim]) -> float:
+    """Return the rough time of a run of these claims; those that share an experiment take its time once."""
+    by_experiment: dict[str, float] = {}
+    for claim in claims:
+        if claim.check is not None:
+            experiment = claim.experiment or claim.id
+            by_experiment[experiment] = max(by_experiment.get(experiment, 0), claim.minutes)
+    return sum(by_experiment.values())
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:

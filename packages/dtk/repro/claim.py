@@ -82,7 +82,8 @@ class Claim(Model):
         check: `<module>.<function>` below `dtk.repro.checks`; None where dtk has no check yet.
         parameters: Keyword arguments of the check.
         basis: What the observed value will rest on.
-        minutes: Rough time on two cores.
+        experiment: Name of an experiment that several claims of a run share (`RunContext.shared`).
+        minutes: Rough time on two cores; in one run, claims of one experiment take it once.
         memory: Rough peak memory, with unit; the claim is not testable where less is free.
         quick: Whether `--quick` runs it; it also lists the claims without a check, which cost nothing.
         requires: What the machine must have.
@@ -99,6 +100,7 @@ class Claim(Model):
     check: str | None = pydantic.Field(default=None, pattern=r"^[a-z0-9_]+\.[a-z][a-z0-9_]*$")
     parameters: dict[str, pydantic.JsonValue] = pydantic.Field(default_factory=dict)
     basis: Basis
+    experiment: str | None = None
     minutes: float = pydantic.Field(ge=0)
     memory: Bytes
     quick: bool = False

@@ -8,7 +8,7 @@ To add a claim:
    arguments are the claim's `parameters`; annotate them: the values are validated against the annotations.
 3. Import torch, models and papers inside the function. Draw random numbers from `context.rng("some name")`.
 4. If several claims look at one experiment, get it through `context.shared(key, make)`: one generation of a
-   model then serves the query cosine, the token agreement and the CPU ratio.
+   model then serves the query cosine, the token agreement and the CPU ratio. Name it in `experiment`.
 5. Call `context.progress(message, completed, total)` where it takes more than a few seconds.
 6. Return `Observed(value=..., basis=..., details=..., plots=...)`. A value of several named figures is a
    dict with the names of the claim's expected value. For seeds, return `median_over_seeds(samples, ...)`.
