@@ -17,8 +17,12 @@ import typer
 from sphinx.application import Sphinx
 
 from dtk.cli import config, main
+from dtk.repro.catalogue import load_papers
+from dtk.repro.claim import Claim, Paper
+from dtk.repro.tolerance import format_band
+from dtk.repro.values import format_bytes, format_value
 
-__all__ = ["cli_page", "commands", "config_page", "setup"]
+__all__ = ["claims_page", "cli_page", "commands", "config_page", "setup"]
 
 
 def commands() -> Iterator[tuple[list[str], Any]]:
@@ -142,6 +146,52 @@ def attribute_descriptions(model: type[pydantic.BaseModel]) -> dict[str, str]:
     return texts
 
 
+def claims_page(paper: Paper) -> str:
+    """Return the page of one paper's claims: a table of all, then each one in words."""
+    rows = [("claim", "where", "paper", "expected here", "basis", "minutes", "needs")]
+    rows += [_claim_row(claim) for claim in paper.claims]
+    run = f"dtk repro run {paper.paper}"
+    intro = (
+        f"{paper.title} ({paper.citation}). *paper* is the published value, *expected here* what dtk expects "
+        f"on a small machine and the band that passes. `{run}` checks them all, `{run} --quick` those that "
+        "take minutes, `dtk repro run ID` one."
+    )
+    sections = [_claim_section(claim) for claim in paper.claims]
+    return "\n\n".join([f"# Claims of {paper.paper}", intro, _table(rows), *sections]) + "\n"
+
+
+def _claim_row(claim: Claim) -> tuple[str, ...]:
+    needs = [*claim.requires, format_bytes(claim.memory)] if claim.check else ["not testable yet"]
+    return (
+        f"[`{claim.id}`](#{claim.id.replace('.', '-')})",
+        claim.where,
+        format_value(claim.published.value, unit=claim.unit),
+        f"{format_value(claim.expected.value, unit=claim.unit)}; {_bands(claim)}",
+        claim.basis,
+        f"{claim.minutes:g}{' (quick)' if claim.quick else ''}",
+        ", ".join(needs),
+    )
+
+
+def _bands(claim: Claim) -> str:
+    kind = claim.expected.tolerance.kind
+    texts = dict.fromkeys(format_band(band, kind) for band in claim.expected.bands().values())
+    return f"{kind}: {' / '.join(texts)}"
+
+
+def _claim_section(claim: Claim) -> str:
+    lines = [
+        f"({claim.id.replace('.', '-')})=\n## `{claim.id}`",
+        f"**{claim.title}.** {' '.join(claim.statement.split())}",
+        f"*Scale:* {claim.expected.scale_rule}.",
+    ]
+    if claim.published.note:
+        lines.append(f"*About the paper's value ({claim.published.reading}):* {claim.published.note}.")
+    if claim.untestable:
+        lines.append(f"*Not testable:* {claim.untestable}.")
+    return "\n\n".join(line.replace("..", ".") for line in lines)
+
+
 def _table(rows: list[tuple[str, ...]]) -> str:
     cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in cells]
@@ -151,6 +201,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 def _write_pages(app: Sphinx) -> None:
     pages = {"cli.md": cli_page()}
     pages |= {f"config-{name}.md": config_page(name, model) for name, model in config.SECTIONS.items()}
+    pages |= {f"claims-{paper.paper}.md": claims_page(paper) for paper in load_papers()}
     folder = Path(app.srcdir) / "reference" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
     for stale in set(folder.glob("*.md")) - {folder / name for name in pages}:

@@ -9,6 +9,8 @@ import pytest
 
 from dtk import units
 from dtk.cli.config import SECTIONS
+from dtk.repro.catalogue import load_papers
+from dtk.repro.claim import Paper
 from tests.cli.test_help import command_paths
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,6 +36,18 @@ def test_every_setting_is_on_the_page_with_its_default(section: str) -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert field.is_required() or f"`{field.default!r}`" in row
         assert len(row.split("|")[-2].strip()) > 10, f"{name} is not described"
+
+
+@pytest.mark.parametrize("paper", load_papers(), ids=lambda paper: paper.paper)
+def test_every_claim_is_on_the_page(paper: Paper) -> None:
+    page = dtk_reference.claims_page(paper)
+    for claim in paper.claims:
+        row = next(line for line in page.splitlines() if line.startswith(f"| [`{claim.id}`]"))
+        assert f"| {claim.basis} |" in row
+        assert ("not testable yet" in row) == (claim.check is None)
+        assert page.count(f"## `{claim.id}`") == 1
+        assert " ".join(claim.statement.split()) in page
+    assert f"reference/generated/claims-{paper.paper}\n" in (ROOT / "docs" / "index.md").read_text()
 
 
 class Example(pydantic.BaseModel):
