@@ -70,7 +70,8 @@ def run(
     request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
     with open_run(request, tuple(sys.argv)) as (folder, config), output.progress() as progress:
         minutes = max(round(total_minutes(config.claims)), 1)
-        output.say(f"{len(config.claims)} claims, about {minutes} min; run folder: {folder.path}")
+        number = f"{len(config.claims)} claim{'s' if len(config.claims) > 1 else ''}"
+        output.say(f"{number}, about {minutes} min; run folder: {folder.path}")
         display = RunDisplay(output.say, progress)
         context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
         outcome = run_claims(folder, config, context, display)

@@ -25,6 +25,7 @@ class RunDisplay:
 
     def started(self, claim: Claim, number: int, total: int) -> None:
         """Announce a claim; one that takes long says so."""
+        self._bars.reset(self._check, visible=False, total=None)
         self._bars.update(self._run, completed=number - 1, total=total, description=claim.id)
         if claim.check is not None and claim.minutes >= 0.5:
             self._say(f"({number}/{total}) {claim.id}: {claim.title}, about {claim.minutes:g} min")
