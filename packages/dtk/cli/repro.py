@@ -68,7 +68,7 @@ def run(
     from dtk.repro.session import Request, copy_report, open_run
 
     request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
-    with open_run(request, tuple(sys.argv)) as (folder, config), output.progress() as progress:
+    with open_run(request, ("dtk", *sys.argv[1:])) as (folder, config), output.progress() as progress:
         minutes = max(round(total_minutes(config.claims)), 1)
         number = f"{len(config.claims)} claim{'s' if len(config.claims) > 1 else ''}"
         output.say(f"{number}, about {minutes} min; run folder: {folder.path}")
