@@ -14,6 +14,7 @@ __all__ = [
     "require_same_device",
     "require_same_dtype",
     "require_shapes",
+    "require_tensors",
 ]
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -35,10 +36,7 @@ def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str,
     sizes: dict[str, int] = {}
     origin: dict[str, str] = {}
     for argument, (tensor, names) in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(
-                f"{argument} must be a tensor of shape [{', '.join(names)}], got {type(tensor).__name__}"
-            )
+        require_tensors(**{argument: tensor})
         if tensor.dim() != len(names):
             raise ValueError(f"{argument} must have shape [{', '.join(names)}], got {list(tensor.shape)}")
         for dim, name in enumerate(names):
@@ -54,6 +52,13 @@ def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str,
                     f" as in {origin[name]}, got {size}"
                 )
     return sizes
+
+
+def require_tensors(**tensors: torch.Tensor) -> None:
+    """Raise TypeError unless every argument is a tensor."""
+    for argument, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
 
 
 def require_dtype(allowed: tuple[torch.dtype, ...], **tensors: torch.Tensor) -> None:

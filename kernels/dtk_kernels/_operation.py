@@ -46,7 +46,11 @@ class Operation:
     def __call__(self, implementation: str | None, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the named implementation, or the best one for their device."""
         if implementation is None:
-            return self._torch_operator(*args, **kwargs)
+            try:
+                return self._torch_operator(*args, **kwargs)
+            except RuntimeError:
+                self._check(*args, **kwargs)  # in our words, where torch complains of the wrong type
+                raise
         function = self.load(implementation)
         self._check(*args, **kwargs)
         return function(*args, **kwargs)

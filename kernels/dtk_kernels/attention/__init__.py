@@ -7,6 +7,9 @@ log-sum-exp (natural log) are float32 and combine exactly with `merge_partials`.
 Sources: block digests and scores after Quest (arXiv 2406.10774, section 3.3), the split into partial results
 after FlashAttention's online softmax; both as ScoutAttention (arXiv 2603.27138, section 3) uses them. One
 query token a sequence only: prefill and training are left out.
+
+On CPU tensors what tables and ids hold is checked (ValueError). On CUDA tensors it is not: the check would
+wait for the GPU.
 """
 
 from dtk_kernels.attention.block_digest import block_digest

@@ -1,6 +1,9 @@
 """Moving blocks of a key/value cache in, out of and between pools.
 
 A pool is any tensor whose first dim counts blocks. int32 ids name the blocks; -1 means "no block".
+
+On CPU tensors what tables and ids hold is checked (ValueError). On CUDA tensors it is not: the check would
+wait for the GPU.
 """
 
 from dtk_kernels.kv.copy_blocks import copy_blocks_

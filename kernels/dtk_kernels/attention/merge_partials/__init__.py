@@ -2,7 +2,7 @@
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_device
+from dtk_kernels._checks import require_dtype, require_same_device, require_tensors
 from dtk_kernels._operation import Operation
 
 __all__ = ["merge_partials"]
@@ -32,6 +32,7 @@ def merge_partials(
 
 
 def _check(outputs: torch.Tensor, lses: torch.Tensor) -> None:
+    require_tensors(outputs=outputs, lses=lses)
     require_dtype((torch.float32,), outputs=outputs, lses=lses)
     if lses.dim() < 1 or outputs.shape[:-1] != lses.shape:
         raise ValueError(

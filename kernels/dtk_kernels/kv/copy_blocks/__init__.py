@@ -2,7 +2,7 @@
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_dtype, require_shapes
+from dtk_kernels._checks import require_dtype, require_same_dtype, require_shapes, require_tensors
 from dtk_kernels._operation import Operation
 
 __all__ = ["copy_blocks_"]
@@ -34,6 +34,8 @@ def copy_blocks_(
             written occurs twice.
         NotImplementedError: The named implementation is missing here.
     """
+    if implementation is None and source_pool.device != target_pool.device:
+        implementation = "reference"
     _OPERATION(implementation, source_pool, source_ids, target_pool, target_ids)
 
 
@@ -41,6 +43,7 @@ def check(
     source_pool: torch.Tensor, source_ids: torch.Tensor, target_pool: torch.Tensor, target_ids: torch.Tensor
 ) -> None:
     """Raise ValueError where the arguments' metadata do not fit."""
+    require_tensors(source_pool=source_pool, target_pool=target_pool)
     require_shapes(source_ids=(source_ids, ("n",)), target_ids=(target_ids, ("n",)))
     if source_pool.dim() < 1 or target_pool.dim() < 1 or source_pool.shape[1:] != target_pool.shape[1:]:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_device, require_shapes
+from dtk_kernels._checks import require_dtype, require_same_device, require_shapes, require_tensors
 from dtk_kernels._operation import Operation
 
 __all__ = ["gather_blocks"]
@@ -30,6 +30,7 @@ def gather_blocks(
 
 
 def _check(pool: torch.Tensor, block_ids: torch.Tensor) -> None:
+    require_tensors(pool=pool)
     require_shapes(block_ids=(block_ids, ("n",)))
     if pool.dim() < 1:
         raise ValueError("pool must have shape [num_pool_blocks, ...], got []")

@@ -2,7 +2,13 @@
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_device, require_same_dtype, require_shapes
+from dtk_kernels._checks import (
+    require_dtype,
+    require_same_device,
+    require_same_dtype,
+    require_shapes,
+    require_tensors,
+)
 from dtk_kernels._operation import Operation
 
 __all__ = ["scatter_blocks_"]
@@ -31,6 +37,7 @@ def scatter_blocks_(
 
 
 def _check(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) -> None:
+    require_tensors(pool=pool, blocks=blocks)
     require_shapes(block_ids=(block_ids, ("n",)))
     if pool.dim() < 1 or blocks.shape != (block_ids.shape[0], *pool.shape[1:]):
         raise ValueError(

@@ -1,0 +1,90 @@
+"""The compiled module keeps newer instructions to their own units, and every unit passes every kernel test."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtk_kernels import status
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.native
+@pytest.mark.slow
+def test_all_native_tests_pass_on_every_instruction_set() -> None:
+    others = [name for name in status.instruction_sets() if name != status.instruction_set()]
+    for name in others:
+        process = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "native",
+             "tests/kernels/attention", "tests/kernels/kv", "tests/kernels/test_workers.py"],
+            capture_output=True, text=True, timeout=500, check=False, cwd=ROOT,
+            env=os.environ | {"DTK_CPU_ISA": name},
+        )  # fmt: skip
+        assert process.returncode == 0, process.stdout[-3000:]
+
+
+@pytest.fixture(scope="module")
+def disassembly() -> dict[str, str]:
+    """The code of each function, by the translation unit and name that the symbol table gives it."""
+    objdump = shutil.which("objdump")
+    spec = importlib.util.find_spec("dtk_kernels._native")
+    if objdump is None or spec is None or spec.origin is None:
+        pytest.skip("needs objdump and the compiled module")
+    units: dict[str, str] = {}
+    unit = "?"
+    for line in _lines(objdump, "-t", spec.origin):
+        if file := re.search(r" df \*ABS\*\s+\S+\s+(\S+)$", line):
+            unit = file[1]
+        elif symbol := re.match(r"([0-9a-f]+) l +F \.text", line):
+            units[symbol[1]] = unit
+    functions: dict[str, str] = {}
+    name = "?"
+    for line in _lines(objdump, "-d", "--no-show-raw-insn", spec.origin):
+        if header := re.match(r"([0-9a-f]{16}) <(.+)>:$", line):
+            name = f"{units.get(header[1], '?')}:{header[2]}@{header[1]}"
+            functions[name] = ""
+        else:
+            functions[name] = functions.get(name, "") + line + "\n"
+    return functions
+
+
+def _lines(*command: str) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.native
+def test_no_avx512_anywhere(disassembly: dict[str, str]) -> None:
+    assert sum(map(len, disassembly.values())) > 100_000
+    assert [name for name, code in disassembly.items() if "%zmm" in code] == []
+
+
+@pytest.mark.native
+def test_avx2_only_in_its_unit(disassembly: dict[str, str]) -> None:
+    if "avx2" not in status.instruction_sets():
+        pytest.skip("this build has no AVX2 unit")
+    wide = [name for name, code in disassembly.items() if "%ymm" in code]
+    assert wide
+    if not any(name.startswith("kernels_avx2.cpp:") for name in disassembly):
+        pytest.skip("the module was stripped of the symbols that tell units apart")
+    assert [name for name in wide if not name.startswith("kernels_avx2.cpp:")] == []
+
+
+def test_nothing_is_built_for_the_builders_own_cpu() -> None:
+    build_files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", *(ROOT / "csrc").rglob("CMakeLists.txt")]
+    options = [
+        line for file in build_files for line in file.read_text().splitlines() if not line.lstrip().startswith("#")
+    ]
+    assert not any(re.search(r"-m(arch|tune|cpu)=native", line) for line in options)
+
+
+def test_units_include_nothing_that_the_linker_could_share() -> None:
+    allowed = {"immintrin.h", "kernels.hpp", "cstdint"}
+    for file in [*(ROOT / "csrc/kernels").glob("kernels*.[ch]pp"), *(ROOT / "csrc/kernels/units").iterdir()]:
+        included = re.findall(r'#include [<"]([^>"]+)[>"]', file.read_text())
+        assert {name for name in included if not name.startswith("units/")} <= allowed, file

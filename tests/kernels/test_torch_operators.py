@@ -1,0 +1,126 @@
+"""The operations as torch knows them: schemas, fake tensors, torch.compile's front end, and the fall-back."""
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from dtk_kernels import attention, kv
+from dtk_kernels._native_module import warn_of_reference
+from dtk_kernels._registry import OPERATION_PACKAGES
+
+INT = torch.int32
+TABLE = torch.tensor([[0, 2, -1]], dtype=INT)
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "block_digest": ((torch.randn(3, 2, 4, 8), torch.full((3,), 4, dtype=INT)), {}),
+    "block_score": (
+        (torch.randn(1, 4, 8), torch.randn(3, 2, 8), torch.randn(3, 2, 8), TABLE),
+        {"head_reduction": "group_max"},
+    ),
+    "select_blocks": ((torch.randn(1, 2, 3), 2), {"forced": torch.tensor([[False, True, False]])}),
+    "sparse_decode_attention": (
+        (
+            torch.randn(1, 4, 8),
+            torch.randn(3, 2, 4, 8).half(),
+            torch.randn(3, 2, 4, 8).half(),
+            TABLE[None],
+            torch.full_like(TABLE, 3)[None],
+        ),
+        {"scale": 0.5},
+    ),
+    "merge_partials": ((torch.randn(2, 3, 8), torch.randn(2, 3)), {}),
+    "gather_blocks": ((torch.randn(3, 4), TABLE[0]), {}),
+    "scatter_blocks_": ((torch.randn(3, 4), TABLE[0], torch.randn(3, 4)), {}),
+    "copy_blocks_": ((torch.randn(3, 4), TABLE[0], torch.randn(5, 4), TABLE[0]), {}),
+}
+
+
+def test_every_operation_is_declared_and_tested_here() -> None:
+    assert CALLS.keys() == OPERATION_PACKAGES.keys()
+    assert sorted(OPERATION_PACKAGES) == sorted(attention.__all__ + kv.__all__)
+    for name in OPERATION_PACKAGES:
+        assert hasattr(torch.ops.dtk_kernels, name)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_opcheck(name: str) -> None:
+    arguments, options = CALLS[name]
+    operator = getattr(torch.ops.dtk_kernels, name).default
+    # opcheck reads uninitialised memory of fake results; the poison fixture's mode would complain.
+    torch.use_deterministic_algorithms(False)
+    results = torch.library.opcheck(operator, arguments, options)
+    assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torch_operators_check_as_the_functions_do(name: str) -> None:
+    arguments, options = CALLS[name]
+    flat = (arguments[0].flatten(), *arguments[1:])
+    if name in {"gather_blocks", "merge_partials"}:
+        flat = (arguments[0], arguments[1].double())
+    with pytest.raises(ValueError, match="must"):
+        getattr(torch.ops.dtk_kernels, name)(*flat, **options)
+
+
+def test_compiled_code_calls_the_operations() -> None:
+    def step(
+        query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        low, high = attention.block_digest(keys, lengths)
+        table = torch.arange(keys.shape[0], dtype=INT)[None]
+        chosen = attention.select_blocks(attention.block_score(query, low, high, table), 2)
+        return attention.sparse_decode_attention(query, keys, values, chosen, torch.full_like(chosen, 4))
+
+    arguments = (torch.randn(1, 4, 8), torch.randn(5, 2, 4, 8), torch.randn(5, 2, 4, 8))
+    lengths = torch.full((5,), 4, dtype=INT)
+    # "aot_eager" traces with fake tensors and functionalisation, without the minutes of code generation.
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*arguments, lengths), step(*arguments, lengths), rtol=0, atol=0)
+
+
+def test_meta_tensors_have_the_results_shapes() -> None:
+    meta = {
+        name: [x.to("meta") if isinstance(x, torch.Tensor) else x for x in CALLS[name][0]] for name in CALLS
+    }
+    output, lse = attention.sparse_decode_attention(*meta["sparse_decode_attention"])
+    assert (output.shape, lse.shape, output.dtype) == ((1, 4, 8), (1, 4), torch.float32)
+    assert attention.select_blocks(*meta["select_blocks"]).shape == (1, 2, 2)
+    assert kv.gather_blocks(*meta["gather_blocks"]).shape == (3, 4)
+
+
+def test_without_native_the_reference_runs_and_one_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments, _ = CALLS["block_digest"]
+    expected = attention.block_digest(*arguments, implementation="reference")
+    monkeypatch.setattr("dtk_kernels._operation.native_module", lambda: None)
+    monkeypatch.setattr("dtk_kernels._native_module.why_no_native_module", lambda: "it was not built")
+    warn_of_reference.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING, logger="dtk_kernels"):
+            for _ in range(3):
+                torch.testing.assert_close(attention.block_digest(*arguments), expected, rtol=0, atol=0)
+    finally:
+        warn_of_reference.cache_clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        "kernels run as their slow references: it was not built"
+    ]
+
+
+@pytest.mark.native
+def test_native_answers_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, _ = CALLS["gather_blocks"]
+    calls = []
+    monkeypatch.setattr("dtk_kernels._native.gather_blocks", lambda *views: calls.append(views))
+    kv.gather_blocks(*arguments)
+    assert len(calls) == 1
+
+
+def test_results_carry_no_gradient() -> None:
+    arguments, _ = CALLS["sparse_decode_attention"]
+    query = arguments[0].clone().requires_grad_()
+    with torch.no_grad():
+        output, _ = attention.sparse_decode_attention(query, *arguments[1:])
+    assert not output.requires_grad
