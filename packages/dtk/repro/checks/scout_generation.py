@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from dtk.scout import GenerationReport, ScoutConfig
     from dtk.scout.compare import DenseComparison
 
-__all__ = ["churn", "cpu_ratio", "dense_agreement", "full_budget", "query_cosine", "recall_effect"]
+__all__ = [
+    "churn",
+    "cpu_ratio",
+    "dense_agreement",
+    "early_layers",
+    "full_budget",
+    "query_cosine",
+    "recall_effect",
+]
 
 _MODEL = "smollm2-135m"
 _TEXT = "python-docs"
@@ -23,7 +31,7 @@ _TEXT = "python-docs"
 
 def full_budget(context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int) -> Observed:
     """With room for the whole context, the largest difference of any logit from dense attention."""
-    report = _generate(context, prompt_tokens, new_tokens, budget_tokens=budget_tokens)
+    report = _generate(context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens})
     dense = _dense(report)
     return Observed(
         value={
@@ -40,7 +48,7 @@ def query_cosine(
     context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int, from_layer: int
 ) -> Observed:
     """Cosine of predicted and real query, mean over layers from `from_layer` on (table 1)."""
-    report = _generate(context, prompt_tokens, new_tokens, budget_tokens=budget_tokens)
+    report = _generate(context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens})
     by_layer = {i: cosine for i, cosine in enumerate(report.query_cosine_by_layer) if cosine is not None}
     counted = [cosine for layer, cosine in by_layer.items() if layer >= from_layer]
     plot = Plot(
@@ -57,9 +65,48 @@ def query_cosine(
     )
 
 
+def early_layers(context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int) -> Observed:
+    """Query cosine of layers 1 and 2 apart, and of the later ones with either layer norm."""
+    runs = {
+        norm: _generate(
+            context,
+            prompt_tokens,
+            new_tokens,
+            settings={"budget_tokens": budget_tokens, "dense_layers": 1, "predict_norm": norm},
+            dense=False,
+        )
+        for norm in ("target", "source")
+    }
+    cosines = {
+        norm: [cosine for cosine in report.query_cosine_by_layer if cosine is not None]
+        for norm, report in runs.items()
+    }
+    later = {norm: sum(values[2:]) / len(values[2:]) for norm, values in cosines.items()}
+    plot = Plot(
+        title="Cosine of predicted and real query, by the layer norm used",
+        x_label="layer",
+        y_label="cosine",
+        series=tuple(
+            Series(name=f"{norm} norm", x=tuple(range(1, len(values) + 1)), y=tuple(values), basis="measured")
+            for norm, values in cosines.items()
+        ),
+    )
+    return Observed(
+        value={
+            "layer 1": cosines["target"][0],
+            "layer 2": cosines["target"][1],
+            "later layers": later["target"],
+            "later layers, source norm": later["source"],
+        },
+        basis="measured",
+        details=_details(context, runs["target"]),
+        plots=(plot,),
+    )
+
+
 def cpu_ratio(context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int) -> Observed:
     """Share of the budget that the CPU attends to with periodic recall, mean over layers and steps."""
-    report = _generate(context, prompt_tokens, new_tokens, budget_tokens=budget_tokens)
+    report = _generate(context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens})
     return Observed(
         value=report.cpu_ratio,
         basis="measured",
@@ -75,7 +122,7 @@ def cpu_ratio(context: RunContext, *, prompt_tokens: int, new_tokens: int, budge
 
 def churn(context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int) -> Observed:
     """Share of the selected blocks that were not selected at the step before, mean over layers and steps."""
-    report = _generate(context, prompt_tokens, new_tokens, budget_tokens=budget_tokens)
+    report = _generate(context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens})
     return Observed(value=report.churn or 0.0, basis="measured", details=_details(context, report))
 
 
@@ -83,7 +130,7 @@ def dense_agreement(
     context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int
 ) -> Observed:
     """How often dense attention would have chosen the same token, and the divergence of the distributions."""
-    report = _generate(context, prompt_tokens, new_tokens, budget_tokens=budget_tokens)
+    report = _generate(context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens})
     dense = _dense(report)
     return Observed(
         value={"token agreement": dense.token_agreement, "mean KL (nats)": dense.mean_kl},
@@ -105,9 +152,15 @@ def recall_effect(
 ) -> Observed:
     """CPU ratio of the last quarter of the steps without recall, over the same with it (figure 6)."""
     runs = {
-        "recall every 8 steps": _generate(context, prompt_tokens, new_tokens, budget_tokens=budget_tokens),
+        "recall every 8 steps": _generate(
+            context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens}
+        ),
         "no recall": _generate(
-            context, prompt_tokens, new_tokens, budget_tokens=budget_tokens, recall_interval=None, dense=False
+            context,
+            prompt_tokens,
+            new_tokens,
+            settings={"budget_tokens": budget_tokens, "recall_interval": None},
+            dense=False,
         ),
     }
     late = {}
@@ -155,14 +208,13 @@ def _generate(
     prompt_tokens: int,
     new_tokens: int,
     *,
-    budget_tokens: int,
-    recall_interval: int | None = 8,
+    settings: dict[str, object],
     dense: bool = True,
 ) -> "GenerationReport":
     """Return one generation, made once a run for all claims that look at it."""
     from dtk.scout import ScoutConfig
 
-    config = ScoutConfig(budget_tokens=budget_tokens, block_size=32, recall_interval=recall_interval)
+    config = ScoutConfig.model_validate(settings)
     return context.shared(
         ("scout-generation", prompt_tokens, new_tokens, config, dense),
         lambda: _run(context, config, prompt_tokens, new_tokens, dense),
