@@ -1,4 +1,4 @@
-"""Adapter to transformers' cache classes (5.12 to 5.x): what `generate` and a model's attention see.
+"""Adapter to transformers' cache classes (5.20 to 5.24): what `generate` and a model's attention see.
 
 An offloaded layer's `update` returns the *new* keys and values only; the attention function that `attach`
 installs takes the rest from the tiers. A stock attention function would silently attend to nothing but the
