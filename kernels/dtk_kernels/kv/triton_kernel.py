@@ -181,5 +181,5 @@ def aot_variants(operation: str, *, has_source_ids: bool, has_target_ids: bool) 
                 for axis in ("block", "outer", "inner")
             ),
         )
-        for kind in ("u8", "i16", "i32", "i64")
+        for kind in ("u8", "i16", "i32")
     ]

@@ -68,9 +68,9 @@ def merge_partials(outputs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Ten
     Returns:
         `(output [..., D], lse [...])`; (0, -inf) where every partial is empty.
     """
-    num_partials, *rows, head_dim = outputs.shape
-    merged = torch.empty(*rows, head_dim, dtype=torch.float32, device=outputs.device)
-    merged_lse = torch.empty(*rows, dtype=torch.float32, device=outputs.device)
+    num_partials, head_dim = outputs.shape[0], outputs.shape[-1]
+    merged = outputs.new_empty(outputs.shape[1:])
+    merged_lse = lses.new_empty(lses.shape[1:])
     num_rows = merged_lse.numel()
     tile_d = next_power_of_2(head_dim)
     tile_r = next_power_of_2(min(num_rows, max(_TILE_ELEMENTS // tile_d, 1)))

@@ -3,6 +3,7 @@
 import torch
 
 from dtk_kernels.kv import triton_kernel as shared
+from dtk_kernels.kv.copy_blocks.reference import copy_blocks_ as across_devices
 from dtk_kernels.kv.gather_blocks.triton_kernel import gather_blocks
 from dtk_kernels.triton_support import KernelVariant
 
@@ -20,17 +21,13 @@ def copy_blocks_(
     Args:
         source_pool: `[P, ...]`, any strides.
         source_ids: `[n]` int32, -1 absent.
-        target_pool: `[Q, ...]` of the source's dtype and inner shape, any strides; may share memory with the
-            source, every block is then read before any is written.
+        target_pool: `[Q, ...]` of the source's dtype and inner shape, any strides. It may share memory
+            with the source: every block is then read before any is written. On another device torch copies.
         target_ids: `[n]` int32, -1 absent. An id must not come twice: programs run in no order.
-
-    Raises:
-        ValueError: The pools are on different devices.
     """
     if source_pool.device != target_pool.device:
-        raise ValueError(
-            f"the Triton copy takes pools on one device, got {source_pool.device} and {target_pool.device}"
-        )
+        across_devices(source_pool, source_ids, target_pool, target_ids)
+        return
     num_pairs = source_ids.shape[0]
     if source_pool.untyped_storage().data_ptr() != target_pool.untyped_storage().data_ptr():
         shared.move_blocks(source_pool, source_ids, target_pool, target_ids, num_pairs=num_pairs)

@@ -1,0 +1,148 @@
+"""Ahead-of-time compilation of every kernel for every target, in a process of its own."""
+
+import ast
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dtk_kernels
+from dtk_kernels import aot
+
+PACKAGE = Path(str(dtk_kernels.__file__)).parent
+KERNEL_FILES = sorted(PACKAGE.rglob("triton_kernel.py"))
+
+# What a program may use, from the CUDA programming guide (maximum shared memory a thread block).
+SHARED_BYTES = {"sm80": 163 * 1024, "sm90": 227 * 1024, "sm100": 227 * 1024}
+# A few spilled registers are harmless; hundreds of bytes mean that a tile is too large.
+SPILLED_BYTES = 256
+
+
+def run_aot(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with warnings as errors, in an environment that would switch the compiler off."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_DEFAULT_FP_FUSION"}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "dtk_kernels.aot", *arguments],
+        env={**environment, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def results() -> list[dict[str, Any]]:
+    """Compile everything once."""
+    done = run_aot("--json", "--targets", ",".join(aot.TARGETS))
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, [result for result in report["results"] if not result["ok"]]
+    compiled: list[dict[str, Any]] = report["results"]
+    return compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", aot.TARGETS)
+def test_every_variant_compiles(results: list[dict[str, Any]], target: str) -> None:
+    compiled = {result["variant"] for result in results if result["target"] == target and result["ok"]}
+    assert compiled == {variant.name for variant in aot.variants()}
+
+
+@pytest.mark.slow
+def test_every_kernel_in_the_sources_is_compiled(results: list[dict[str, Any]]) -> None:
+    kernels = set()
+    for file in KERNEL_FILES:
+        functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+        kernels |= {f.name for f in functions if f.decorator_list and f.name.endswith("_kernel")}
+    assert len(kernels) >= 6
+    assert kernels == {result["kernel"] for result in results}
+
+
+@pytest.mark.slow
+def test_programs_fit_the_hardware(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert result["shared_bytes"] <= SHARED_BYTES[result["target"]], result
+        assert 0 < result["registers"] <= 255, result
+        assert result["spilled_bytes"] <= SPILLED_BYTES, result
+
+
+@pytest.mark.slow
+def test_attention_in_16_bits_uses_tensor_cores(results: list[dict[str, Any]]) -> None:
+    for kind in ("bf16,bf16", "fp16,fp16"):
+        chosen = [r for r in results if r["variant"].startswith(f"sparse_decode_attention[{kind}")]
+        assert {r["target"] for r in chosen} == set(aot.TARGETS)
+        assert all(r["tensor_cores"] for r in chosen)
+
+
+def test_every_operation_is_registered() -> None:
+    files = {file for file in KERNEL_FILES if file.parent.name != "kv"}  # kv/triton_kernel.py is shared
+    modules = {f"dtk_kernels.{'.'.join(file.relative_to(PACKAGE).with_suffix('').parts)}" for file in files}
+    assert modules == set(aot.MODULES)
+
+
+def test_every_floating_operation_has_a_variant_for_each_dtype() -> None:
+    names = [variant.name for variant in aot.variants()]
+    for operation in ("block_digest", "block_score", "sparse_decode_attention"):
+        for dtype in ("fp32", "fp16", "bf16"):
+            assert any(name.startswith(f"{operation}[") and dtype in name for name in names)
+
+
+def test_a_kernel_that_does_not_compile_is_reported() -> None:
+    code = """
+import dataclasses
+from dtk_kernels import aot
+variant = aot.variants("merge_partials[d64]")[0]
+broken = dataclasses.replace(variant, constants={**variant.constants, "TILE_D": 48})
+result = aot._compile(broken, "sm90", 90)
+print(result.ok, result.error)
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("False CompilationError")
+    assert "power of 2" in done.stdout
+
+
+@pytest.mark.interp
+def test_a_process_with_the_interpreter_refuses() -> None:
+    from dtk_kernels.triton_support import interpreting
+
+    if not interpreting():
+        pytest.skip("Triton compiles in this process")
+    with pytest.raises(RuntimeError, match=r"python -m dtk_kernels\.aot"):
+        next(aot.compile_all(["sm90"]))
+
+
+@pytest.mark.parametrize("target", ["sm9", "90", "gfx942", ""])
+def test_unknown_target(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        aot.main(["--targets", target])
+    assert exit_info.value.code == 2
+    assert f"target must look like sm90, got {target!r}" in capsys.readouterr().err
+
+
+def test_the_compiler_interface_has_not_moved() -> None:
+    """`triton_compiler.py` leans on these; if this fails after an upgrade, mend it there."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    assert {"src", "target", "options"} <= set(inspect.signature(triton.compile).parameters)
+    assert {"fn", "signature", "constexprs", "attrs"} <= set(inspect.signature(ASTSource).parameters)
+    target = GPUTarget("cuda", 90, 32)
+    assert (target.backend, target.arch, target.warp_size) == ("cuda", 90, 32)
+
+
+def test_a_variant_that_names_no_parameter_is_refused() -> None:
+    import dataclasses
+
+    variant = dataclasses.replace(aot.variants("merge_partials")[0], aligned=frozenset({"no_such"}))
+    with pytest.raises(ValueError, match=r"not parameters of _merge_partials_kernel: \['no_such'\]"):
+        variant.signature()
