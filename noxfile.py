@@ -33,10 +33,11 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
-    """Check style and formatting with ruff."""
+    """Check style and formatting with ruff, and say how large files and functions are."""
     python = shared_environment(session, "lint", project=False)
     session.run(python, "-m", "ruff", "check")
     session.run(python, "-m", "ruff", "format", "--check")
+    session.run(python, "tests/size_report.py")
 
 
 @nox.session(default=False)

@@ -26,7 +26,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
-autodoc_default_options = {"exclude-members": "exit_code"}
+autodoc_default_options = {"exclude-members": "exit_code, __init__, __new__"}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
