@@ -18,6 +18,7 @@ for _variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "CLICOLOR_FORCE"
 if _path := os.environ.get("PYTHONPATH"):
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in _path.split(os.pathsep))
 
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 from tests.docs.console_blocks import ConsoleBlockParser
+
+# A shell starts its background jobs with SIGINT ignored, which child processes inherit: the tests of Ctrl-C could
+# not interrupt theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["build", "dist", "docs/_build"]
 
