@@ -28,8 +28,8 @@ from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 from tests.docs.console_blocks import ConsoleBlockParser
 
-# A shell starts its background jobs with SIGINT ignored, which child processes inherit: the tests of Ctrl-C could
-# not interrupt theirs.
+# A shell starts its background jobs with SIGINT ignored, and child processes inherit that: the tests of
+# Ctrl-C could not interrupt theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["build", "dist", "docs/_build"]

@@ -163,7 +163,7 @@ app = typer.Typer(pretty_exceptions_enable=False)
 def root() -> None: ...
 
 @app.command()
-def wait() -> None:
+def wait(as_json: bool = typer.Option(False, "--json")) -> None:
     import time
     print("ready", flush=True)
     time.sleep(60)
@@ -190,23 +190,24 @@ def _child(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_a_real_interrupt(flags: list[str]) -> None:
-    child = _child("wait")
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    child.send_signal(signal.SIGINT)
-    _, stderr = child.communicate(timeout=30)
+    with _child("wait", *flags) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=30)
     assert (child.returncode, stderr) == (130, "dtk: interrupted\n")
+    if flags:
+        assert json.loads(stdout)["error"]["message"] == "interrupted"
 
 
 def test_a_reader_that_goes_away() -> None:
-    child = _child("flood")
-    assert child.stdout is not None
-    assert child.stderr is not None
-    child.stdout.readline()
-    child.stdout.close()
-    assert child.wait(timeout=30) == 141
-    assert child.stderr.read() == ""
-    child.stderr.close()
+    with _child("flood") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(timeout=30) == 141
+        assert child.stderr.read() == ""
 
 
 def test_a_full_disk_under_stdout() -> None:

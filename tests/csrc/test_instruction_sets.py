@@ -78,7 +78,10 @@ def test_avx2_only_in_its_unit(disassembly: dict[str, str]) -> None:
 def test_nothing_is_built_for_the_builders_own_cpu() -> None:
     build_files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", *(ROOT / "csrc").rglob("CMakeLists.txt")]
     options = [
-        line for file in build_files for line in file.read_text().splitlines() if not line.lstrip().startswith("#")
+        line
+        for file in build_files
+        for line in file.read_text().splitlines()
+        if not line.lstrip().startswith("#")
     ]
     assert not any(re.search(r"-m(arch|tune|cpu)=native", line) for line in options)
 
