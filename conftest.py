@@ -8,6 +8,7 @@ Their Python blocks run here, their console blocks in a shell.
 import os
 
 # Triton, typer and rich read these when they are first imported, so they come before all imports.
+# TRITON_INTERPRET=0 outside overrules the first: kernels are then compiled, for tests on a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -9,10 +9,6 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-# Triton reads this once, when it is first imported, which any test module may cause. TRITON_INTERPRET=0 outside
-# overrules it: kernels are then compiled, for tests on a GPU.
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 # A busy machine is slow now and then; CI must be the same from run to run.
 hypothesis.settings.register_profile("dtk", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
