@@ -70,8 +70,17 @@ class Result:
 
 
 def variants(only: str = "") -> list["KernelVariant"]:
-    """All registered variants whose name contains `only`."""
-    found = [v for module in MODULES for v in importlib.import_module(module).aot_variants()]
+    """All registered variants whose name contains `only`.
+
+    To those that the modules list come two of each module's first one: Triton specialises kernels on integer
+    arguments that are 1 (one row, one head) or need 64 bits, and such a kernel must compile too.
+    """
+    found = []
+    for module in MODULES:
+        listed = importlib.import_module(module).aot_variants()
+        first = listed[0]
+        has_strides = any(name.startswith("stride_") for name in first.signature())
+        found += [*listed, first.all_ones(), *([first.long_strides()] if has_strides else [])]
     return [variant for variant in found if only in variant.name]
 
 

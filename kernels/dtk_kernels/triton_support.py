@@ -11,7 +11,7 @@ inline assembly, no autotuning (it asks for a driver at import), 64-bit arithmet
 import contextlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -98,6 +98,18 @@ class KernelVariant:
         if unknown:
             raise ValueError(f"{self.name}: not parameters of {self.kernel.__name__}: {sorted(unknown)}")
         return {n: "constexpr" if n in self.constants else self.types.get(n, "i32") for n in names}
+
+    def all_ones(self) -> "KernelVariant":
+        """This variant with every integer argument 1, which Triton compiles as a constant of its own kind."""
+        ones = {name: 1 for name, kind in self.signature().items() if kind == "i32"}
+        constants = {**self.constants, **ones}
+        return replace(self, name=f"{self.name}+ones", constants=constants, aligned=frozenset())
+
+    def long_strides(self) -> "KernelVariant":
+        """This variant with strides beyond 2**31 elements, which Triton passes in 64 bits."""
+        strides = {name: "i64" for name in self.signature() if name.startswith("stride_")}
+        types = {**self.types, **{name: kind for name, kind in strides.items() if name not in self.constants}}
+        return replace(self, name=f"{self.name}+long", types=types)
 
     def aligned_parameters(self) -> list[int]:
         """Positions of the parameters that are multiples of 16."""

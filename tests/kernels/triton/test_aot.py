@@ -92,6 +92,14 @@ def test_every_floating_operation_has_a_variant_for_each_dtype() -> None:
             assert any(name.startswith(f"{operation}[") and dtype in name for name in names)
 
 
+def test_arguments_of_one_and_long_strides_are_covered_for_every_operation() -> None:
+    names = [variant.name for variant in aot.variants()]
+    operations = {name.split("[")[0] for name in names}
+    assert {name.split("[")[0] for name in names if name.endswith("+ones")} == operations
+    # Partial results are made contiguous, so their merge has no strides.
+    assert {name.split("[")[0] for name in names if name.endswith("+long")} == operations - {"merge_partials"}
+
+
 def test_a_kernel_that_does_not_compile_is_reported() -> None:
     code = """
 import dataclasses

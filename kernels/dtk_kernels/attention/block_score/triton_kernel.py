@@ -40,7 +40,7 @@ def _block_score_kernel(
     TILE_D: tl.constexpr,
 ) -> None:
     column = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
-    output = tl.program_id(1)
+    output = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
     channel = tl.arange(0, TILE_D)
     in_dim = channel < HEAD_DIM
