@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ TINY = [
     "1",
 ]
 TEXT = "All happy families are alike; each unhappy family is unhappy in its own way. " * 4
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads() -> Iterator[None]:
+    """The command sets torch's threads, as it may: its process is its own. Here it is ours."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
