@@ -1,6 +1,7 @@
+#include "bindings.hpp"
+
 #include <vector>
 
-#include "bindings.hpp"
 #include "dispatch.hpp"
 #include "merge_partials.hpp"
 #include "select_blocks.hpp"
@@ -85,7 +86,8 @@ void select(const TensorView& scores, const py::object& forced, const TensorView
   select_blocks(a);
 }
 
-void merge(const TensorView& outputs, const TensorView& lses, const TensorView& output, const TensorView& lse) {
+void merge(const TensorView& outputs, const TensorView& lses, const TensorView& output,
+           const TensorView& lse) {
   MergeArguments a{};
   a.outputs = outputs.as<const float>();
   a.lses = lses.as<const float>();
@@ -100,9 +102,10 @@ void merge(const TensorView& outputs, const TensorView& lses, const TensorView& 
 
 }  // namespace
 
-AttentionArguments attention_arguments(const TensorView& query, const TensorView& keys, const TensorView& values,
-                                       const TensorView& block_table, const TensorView& block_lengths, float scale,
-                                       const TensorView& output, const TensorView& lse) {
+AttentionArguments attention_arguments(const TensorView& query, const TensorView& keys,
+                                       const TensorView& values, const TensorView& block_table,
+                                       const TensorView& block_lengths, float scale, const TensorView& output,
+                                       const TensorView& lse) {
   AttentionArguments a{};
   a.query = query.data;
   a.query_type = query.dtype;

@@ -1,7 +1,9 @@
+#include "bindings.hpp"
+
 #include <cstring>
 #include <numeric>
+#include <vector>
 
-#include "bindings.hpp"
 #include "block_copy.hpp"
 
 namespace py = pybind11;
@@ -45,8 +47,9 @@ void scatter_blocks(const TensorView& pool, const TensorView& block_ids, const T
 }
 
 // For pools that share memory: all blocks are read before one is written.
-void copy_through_buffer(const BlockCopy& checked, const TensorView& source_pool, const TensorView& source_ids,
-                         const TensorView& target_pool, const TensorView& target_ids) {
+void copy_through_buffer(const BlockCopy& checked, const TensorView& source_pool,
+                         const TensorView& source_ids, const TensorView& target_pool,
+                         const TensorView& target_ids) {
   const auto sources = ids_of(source_ids);
   auto targets = ids_of(target_ids);
   for (std::size_t index = 0; index < sources.size(); ++index) {
@@ -56,7 +59,9 @@ void copy_through_buffer(const BlockCopy& checked, const TensorView& source_pool
   PoolView buffer = {memory.data(), source_pool.shape, source_pool.strides};
   buffer.shape[0] = static_cast<std::int64_t>(sources.size());
   std::int64_t stride = 1;
-  for (std::size_t dim = buffer.shape.size(); dim-- > 0; stride *= buffer.shape[dim]) buffer.strides[dim] = stride;
+  for (std::size_t dim = buffer.shape.size(); dim-- > 0; stride *= buffer.shape[dim]) {
+    buffer.strides[dim] = stride;
+  }
   const auto places = counting(sources.size());
   run_all({pool_of(source_pool), sources, "source_ids", buffer, places, "buffer", source_pool.element_size});
   run_all({buffer, places, "buffer", pool_of(target_pool), targets, "target_ids", source_pool.element_size});
@@ -75,10 +80,11 @@ void copy_blocks(const TensorView& source_pool, const TensorView& source_ids, co
 
 }  // namespace
 
-BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids, const TensorView& target_pool,
-                     const TensorView& target_ids) {
-  return {pool_of(source_pool), ids_of(source_ids), "source_ids", pool_of(target_pool), ids_of(target_ids),
-          "target_ids",         source_pool.element_size};
+BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids,
+                     const TensorView& target_pool, const TensorView& target_ids) {
+  return {pool_of(source_pool),    ids_of(source_ids), "source_ids",
+          pool_of(target_pool),    ids_of(target_ids), "target_ids",
+          source_pool.element_size};
 }
 
 void bind_kv(py::module_& module) {

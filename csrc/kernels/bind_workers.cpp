@@ -1,10 +1,12 @@
+#include "bindings.hpp"
+
 #include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include <unistd.h>
 
-#include "bindings.hpp"
 #include "jobs.hpp"
 
 namespace py = pybind11;
@@ -40,8 +42,8 @@ std::shared_ptr<Job> submit_attention(WorkerPool& pool, const TensorView& query,
                                       const TensorView& block_lengths, float scale, const TensorView& output,
                                       const TensorView& lse) {
   const py::gil_scoped_release release;
-  auto job = attention_job(
-      attention_arguments(query, keys, values, block_table, block_lengths, scale, output, lse));
+  auto job =
+      attention_job(attention_arguments(query, keys, values, block_table, block_lengths, scale, output, lse));
   pool.submit(job);
   return job;
 }

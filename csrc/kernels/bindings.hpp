@@ -14,12 +14,13 @@ void bind_kv(pybind11::module_& module);
 void bind_workers(pybind11::module_& module);
 
 // Views as `sparse_decode_attention` in Python checks them; tables and results are dense.
-AttentionArguments attention_arguments(const TensorView& query, const TensorView& keys, const TensorView& values,
-                                       const TensorView& block_table, const TensorView& block_lengths, float scale,
-                                       const TensorView& output, const TensorView& lse);
+AttentionArguments attention_arguments(const TensorView& query, const TensorView& keys,
+                                       const TensorView& values, const TensorView& block_table,
+                                       const TensorView& block_lengths, float scale, const TensorView& output,
+                                       const TensorView& lse);
 
 // Throws std::invalid_argument if an id is wrong. Ids are dense and copied.
-BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids, const TensorView& target_pool,
-                     const TensorView& target_ids);
+BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids,
+                     const TensorView& target_pool, const TensorView& target_ids);
 
 }  // namespace dtk

@@ -49,7 +49,8 @@ void BlockCopy::plan(const PoolView& source, const PoolView& target, std::int64_
   target_block_stride_ = target.strides[0] * element_size;
   run_bytes_ = block_bytes_ = element_size;
   for (std::size_t dim = source.shape.size(); dim-- > 1;) {  // innermost first
-    const Dim next = {source.shape[dim], source.strides[dim] * element_size, target.strides[dim] * element_size};
+    const Dim next = {source.shape[dim], source.strides[dim] * element_size,
+                      target.strides[dim] * element_size};
     block_bytes_ *= next.size;
     if (next.size == 1) continue;
     if (dims_.empty() && next.source_stride == run_bytes_ && next.target_stride == run_bytes_) {

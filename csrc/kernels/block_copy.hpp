@@ -1,8 +1,8 @@
 // Copies of blocks between pools of any strides and element type.
 #pragma once
 
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace dtk {

@@ -36,7 +36,8 @@ const KernelTable& choose() {
     if (std::string(wanted) == table->instruction_set) return *table;
     names += (names.empty() ? "" : ", ") + std::string(table->instruction_set);
   }
-  throw std::invalid_argument("DTK_CPU_ISA is '" + std::string(wanted) + "'; this build on this CPU has " + names);
+  throw std::invalid_argument("DTK_CPU_ISA is '" + std::string(wanted) + "'; this build on this CPU has " +
+                              names);
 }
 
 }  // namespace
@@ -56,8 +57,9 @@ void throw_if(const TableError& error, const char* table_name, std::int64_t num_
               std::int64_t block_size) {
   const std::string value = std::to_string(error.value);
   if (error.kind == TableError::kBlockId) {
-    throw std::invalid_argument(std::string(table_name) + " holds " + value + "; ids are -1 (no block) or below " +
-                                std::to_string(num_pool_blocks) + ", the pool size");
+    throw std::invalid_argument(std::string(table_name) + " holds " + value +
+                                "; ids are -1 (no block) or below " + std::to_string(num_pool_blocks) +
+                                ", the pool size");
   }
   if (error.kind == TableError::kBlockLength) {
     throw std::invalid_argument("block_lengths holds " + value + "; lengths must be in 0.." +

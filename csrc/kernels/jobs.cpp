@@ -26,7 +26,8 @@ std::vector<CopyTask> split(const std::vector<BlockCopy>& copies) {
   std::vector<CopyTask> tasks;
   for (std::size_t copy = 0; copy < copies.size(); ++copy) {
     const std::int64_t num_pairs = copies[copy].num_pairs();
-    const std::int64_t step = std::max<std::int64_t>(1, kCopyTaskBytes / std::max<std::int64_t>(1, copies[copy].block_bytes()));
+    const std::int64_t step =
+        std::max<std::int64_t>(1, kCopyTaskBytes / std::max<std::int64_t>(1, copies[copy].block_bytes()));
     for (std::int64_t begin = 0; begin < num_pairs; begin += step) {
       tasks.push_back({copy, begin, std::min(num_pairs, begin + step)});
     }

@@ -63,7 +63,8 @@ struct KernelTable {
   // Floats of scratch memory that one task needs.
   std::int64_t (*attention_scratch)(const AttentionArguments&);
   // One (sequence, KV head).
-  TableError (*attention_task)(const AttentionArguments&, std::int64_t sequence, std::int64_t kv_head, float* scratch);
+  TableError (*attention_task)(const AttentionArguments&, std::int64_t sequence, std::int64_t kv_head,
+                               float* scratch);
   std::int64_t (*score_scratch)(const ScoreArguments&);
   TableError (*block_score)(const ScoreArguments&, float* scratch);
   TableError (*block_digest)(const DigestArguments&);

@@ -14,5 +14,5 @@ constexpr int kLanes = 8;
 
 namespace dtk {
 const KernelTable kAvx2Kernels = {"avx2",        attention_scratch, attention_task,
-                                         score_scratch, block_score,       block_digest};
+                                  score_scratch, block_score,       block_digest};
 }  // namespace dtk

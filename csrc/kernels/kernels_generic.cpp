@@ -12,5 +12,5 @@ constexpr int kLanes = 4;
 
 namespace dtk {
 const KernelTable kGenericKernels = {"generic",     attention_scratch, attention_task,
-                                            score_scratch, block_score,       block_digest};
+                                     score_scratch, block_score,       block_digest};
 }  // namespace dtk

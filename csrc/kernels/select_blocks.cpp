@@ -11,8 +11,9 @@ namespace dtk {
 namespace {
 
 // Writes one row's selection; `chosen` and `candidates` are scratch that keeps its memory between rows.
-void select_row(const float* scores, const std::uint8_t* forced, std::int64_t num_blocks, std::int64_t num_selected,
-                std::vector<std::int32_t>& chosen, std::vector<std::int32_t>& candidates, std::int32_t* selected) {
+void select_row(const float* scores, const std::uint8_t* forced, std::int64_t num_blocks,
+                std::int64_t num_selected, std::vector<std::int32_t>& chosen,
+                std::vector<std::int32_t>& candidates, std::int32_t* selected) {
   chosen.clear();
   candidates.clear();
   for (std::int64_t column = 0; column < num_blocks; ++column) {
@@ -44,8 +45,8 @@ void select_blocks(const SelectArguments& a) {
     const std::uint8_t* forced = a.forced == nullptr ? nullptr : a.forced + sequence * a.num_blocks;
     const std::int64_t num_forced = forced == nullptr ? 0 : std::count(forced, forced + a.num_blocks, 1);
     if (num_forced > a.num_selected) {
-      throw std::invalid_argument("num_selected is " + std::to_string(a.num_selected) + ", but a row of forced has " +
-                                  std::to_string(num_forced) + " columns set");
+      throw std::invalid_argument("num_selected is " + std::to_string(a.num_selected) +
+                                  ", but a row of forced has " + std::to_string(num_forced) + " columns set");
     }
     for (std::int64_t group = 0; group < a.num_groups; ++group) {
       const std::int64_t row = sequence * a.num_groups + group;

@@ -4,7 +4,7 @@ An operation is one folder: `reference.py` (torch), `native.py` (C++), `triton_k
 function of the operation's name and the public function's arguments, imported on first use. The operation
 is also declared to torch (namespace `dtk_kernels`), so that `torch.compile` and fake tensors know it; torch
 picks by device: native on CPU (the reference where the compiled module is missing, which is logged once),
-Triton on CUDA. None has a gradient.
+Triton on CUDA. None has a gradient: torch warns where one is asked for.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The compiled module keeps newer instructions to their own units, and every unit passes every kernel test."""
+"""The compiled module keeps newer instructions to their units, and every unit passes every kernel test."""
 
 import importlib.util
 import os
@@ -76,13 +76,9 @@ def test_avx2_only_in_its_unit(disassembly: dict[str, str]) -> None:
 
 
 def test_nothing_is_built_for_the_builders_own_cpu() -> None:
-    build_files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", *(ROOT / "csrc").rglob("CMakeLists.txt")]
-    options = [
-        line
-        for file in build_files
-        for line in file.read_text().splitlines()
-        if not line.lstrip().startswith("#")
-    ]
+    cmake = [ROOT / "CMakeLists.txt", *(ROOT / "csrc").rglob("CMakeLists.txt")]
+    lines = [line for file in (ROOT / "pyproject.toml", *cmake) for line in file.read_text().splitlines()]
+    options = [line for line in lines if not line.lstrip().startswith("#")]
     assert not any(re.search(r"-m(arch|tune|cpu)=native", line) for line in options)
 
 

@@ -1,6 +1,8 @@
 """What the kernel layer says of itself."""
 
+import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 
@@ -28,6 +30,22 @@ def test_every_registered_implementation_has_its_function() -> None:
                 assert callable(getattr(importlib.import_module(module), operation))
             else:
                 assert state.reason
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATION_MODULES)
+@pytest.mark.parametrize("operation", OPERATION_PACKAGES)
+def test_implementations_take_what_the_public_function_takes(operation: str, implementation: str) -> None:
+    if implementation == "native" and not status.implementations()[operation]["native"].live:
+        pytest.skip("the compiled module is missing")
+    package = OPERATION_PACKAGES[operation]
+    module = importlib.import_module(f"{package}.{IMPLEMENTATION_MODULES[implementation]}")
+    public = inspect.signature(getattr(importlib.import_module(package), operation)).parameters
+    own = inspect.signature(getattr(module, operation)).parameters
+    expected = [(p.name, p.kind, p.default) for p in public.values() if p.name != "implementation"]
+    # Tuning options of one implementation may follow, if they have defaults.
+    assert [(p.name, p.kind, p.default) for p in own.values() if p.name in public] == expected
+    tuning = [p for p in own.values() if p.name not in public]
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in tuning)
 
 
 @pytest.mark.native
