@@ -10,17 +10,19 @@ import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 import typer
-from sphinx.application import Sphinx
 
 from dtk.cli import config, main
 from dtk.repro.catalogue import load_papers
 from dtk.repro.claim import Claim, Paper
 from dtk.repro.tolerance import format_band
 from dtk.repro.values import format_bytes, format_value
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 __all__ = ["claims_page", "cli_page", "commands", "config_page", "setup"]
 
@@ -198,7 +200,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
-def _write_pages(app: Sphinx) -> None:
+def _write_pages(app: "Sphinx") -> None:
     pages = {"cli.md": cli_page()}
     pages |= {f"config-{name}.md": config_page(name, model) for name, model in config.SECTIONS.items()}
     pages |= {f"claims-{paper.paper}.md": claims_page(paper) for paper in load_papers()}
@@ -213,7 +215,7 @@ def _write_pages(app: Sphinx) -> None:
             file.write_text(text, encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: "Sphinx") -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("builder-inited", _write_pages)
     return {"parallel_read_safe": True}
