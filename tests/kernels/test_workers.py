@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -78,13 +79,15 @@ def test_work_without_any_task_is_done(workers: Workers) -> None:
     assert workers.submit_copy_blocks([]).wait() is None
 
 
-def test_jobs_end_in_order_on_one_thread(kind: str) -> None:
+def test_one_thread_works_in_the_order_of_submission(kind: str) -> None:
+    ids = torch.tensor([0, 1], dtype=INT)
+    pools = [torch.full((2, 2**16), float(index)) for index in range(8)]  # two tasks a copy
     with Workers(1) as workers:
-        # The first keeps the thread busy while the others queue up behind it.
-        jobs = [long_job(workers, kind), long_job(workers, kind)]
-        jobs += [workers.submit_sparse_decode_attention(*problem()) for _ in range(5)]
-        jobs[-1].wait()
-        assert all(job.done() for job in jobs)
+        long_job(workers, kind)  # keeps the thread busy while the copies queue up
+        for source, target in pairwise(pools):
+            job = workers.submit_copy_blocks([(source, ids, target, ids)])
+        job.wait()
+    assert not any(pool.any() for pool in pools)  # the first pool's zeros went through all of them
 
 
 def test_tables_may_change_after_submission(kind: str) -> None:
