@@ -33,10 +33,12 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
-    """Check style and formatting with ruff, and say how large files and functions are."""
+    """Check style and formatting (ruff, clang-format), and say how large files and functions are."""
     python = shared_environment(session, "lint", project=False)
     session.run(python, "-m", "ruff", "check")
     session.run(python, "-m", "ruff", "format", "--check")
+    sources = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("csrc/**/*.[chi][pn][pc]"))]
+    session.run(str(Path(python).with_name("clang-format")), "--dry-run", "-Werror", *sources)
     session.run(python, "tests/size_report.py")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("packages", "kernels", "csrc", "tests", "docs")
-SUFFIXES = {".py", ".cpp", ".hpp", ".h"}
+SUFFIXES = {".py", ".cpp", ".hpp", ".inc"}
 
 
 def function_lengths(file: Path) -> Iterator[tuple[int, str]]:
@@ -38,12 +38,11 @@ def report() -> str:
         largest += sizes
         longest += functions
         median = statistics.median([size for size, _ in sizes])
-        nine_of_ten = sorted([length for length, _ in functions] or [0])[int(len(functions) * 0.9)]
         over = sum(size > 500 for size, _ in sizes)
-        lines.append(
-            f"{folder}: {len(files)} files, {median:.0f} lines in the median, {over} over 500; "
-            f"nine of ten functions within {nine_of_ten} lines"
-        )
+        lines.append(f"{folder}: {len(files)} files, {median:.0f} lines in the median, {over} over 500")
+        if functions:
+            nine_of_ten = sorted(length for length, _ in functions)[int(len(functions) * 0.9)]
+            lines[-1] += f"; nine of ten functions within {nine_of_ten} lines"
     lines += [f"large file: {name}, {size} lines" for size, name in sorted(largest)[-3:]]
     lines += [f"long function: {name}, {length} lines" for length, name in sorted(longest)[-3:]]
     return "\n".join(lines)

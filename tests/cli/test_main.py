@@ -241,6 +241,9 @@ def test_an_error_reads_the_same_on_every_terminal(terminal: str) -> None:
     assert result.stderr == "dtk: No such command 'nonsense'; see 'dtk scout --help'\n"
 
 
-def test_the_installed_command_and_the_module_are_the_same() -> None:
-    assert os.environ.get("COLUMNS") == "120"
-    assert "Usage: dtk" in plain(run_dtk("--help").stdout)
+def test_the_shell_gets_its_completions() -> None:
+    request = {"_DTK_COMPLETE": "complete_bash", "COMP_WORDS": "dtk mod", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dtk"], env=os.environ | request, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "models\n"
