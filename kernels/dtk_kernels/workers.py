@@ -108,8 +108,8 @@ class Workers:
         """
         check_attention(query, keys, values, block_table, block_lengths, scale=scale)
         require_cpu(query=query)
-        output = torch.empty(query.shape, dtype=torch.float32)
-        lse = torch.empty(query.shape[:2], dtype=torch.float32)
+        output = torch.empty(query.shape, dtype=torch.float32, device="cpu")
+        lse = torch.empty(query.shape[:2], dtype=torch.float32, device="cpu")
         threads = self._threads
         if isinstance(threads, PythonThread):
             table, lengths = block_table.clone(), block_lengths.clone()

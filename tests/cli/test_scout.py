@@ -106,6 +106,8 @@ def test_out_keeps_result_request_and_plots(tmp_path: Path, capsys: pytest.Captu
     assert json.loads((folder / "result.json").read_text()) == json.loads(out)["data"]
     request = json.loads((folder / "request.json").read_text())
     assert (request["seed"], request["settings"]["block_size"]) == (5, 16)
+    assert (request["threads"], request["device"]) == (1, "cpu")
+    assert request["environment"]["packages"]["torch"]
     assert (folder / "generation.svg").read_text().startswith("<?xml")
     assert (folder / "generation.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(x.name for x in folder.iterdir()) == [
@@ -114,6 +116,13 @@ def test_out_keeps_result_request_and_plots(tmp_path: Path, capsys: pytest.Captu
         "request.json",
         "result.json",
     ]
+
+
+def test_recall_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--recall-interval", "never"], ["--set", "recall_interval=never"]):
+        code, out, _ = generate(capsys, "--prompt", TEXT, "--json", *arguments)
+        data = json.loads(out)["data"]
+        assert (code, data["config"]["recall_interval"], data["recalled_blocks"]) == (0, None, 0)
 
 
 def test_settings_come_from_file_then_set_then_flags(
@@ -134,7 +143,7 @@ def test_settings_come_from_file_then_set_then_flags(
         (["--budget-tokens", "16"], "budget_tokens=16 is below the forced blocks"),
         (["--budget-tokens", "50"], "budget_tokens=50 is not a multiple of block_size=16"),
         (["--block-size", "0"], "block_size: must be greater than or equal to 1 (got 0)"),
-        (["--recall-interval", "0"], "recall_interval: must be greater than or equal to 1 (got 0)"),
+        (["--recall-interval", "0"], "recall_interval: must be greater than or equal to 1 (got '0')"),
         (["--dense-layers", "2"], "dense_layers: leaves no layer to offload of 2 layers"),
         (["--max-new-tokens", "4000"], "exceed the model's context of 4096 (got 4000)"),
         (["--max-new-tokens", "0"], "max_new_tokens: must be at least 1 (got 0)"),
@@ -142,8 +151,12 @@ def test_settings_come_from_file_then_set_then_flags(
             ["--attn-implementation", "flex_attention"],
             "attn_implementation: cannot replace this attention function",
         ),
-        (["--temperature", "-1"], "temperature: must not be negative (got -1.0)"),
+        (["--temperature", "-1"], "temperature: must be a number from 0 up (got -1.0)"),
         (["--temperature", "1", "--compare-dense"], "temperature: cannot be compared with dense attention"),
+        (["--temperature", "nan"], "temperature: must be a number from 0 up (got nan)"),
+        (["--recall-interval", "often"], "recall_interval: "),
+        (["--host-threads", "2", "--threads", "2"], "--host-threads: leaves none of 2 threads"),
+        (["--chat", "--max-prompt-tokens", "9"], "--max-prompt-tokens: would cut off the end"),
         (["--chat"], "--chat: this model has no chat template (got 'tiny-llama')"),
         (["--set", "budget=3"], "budget: unknown key"),
         (["--set", "nonsense"], "--set: must be KEY=VALUE (got 'nonsense')"),

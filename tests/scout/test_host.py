@@ -91,7 +91,39 @@ def test_attend_waits_for_a_late_host_share_and_counts_it(held: HeldHost) -> Non
     assert time.perf_counter() - began > 0.15
     assert held.jobs[0].waited
     assert layer.stats.late_host_jobs == 1
-    assert layer.stats.host_wait_s[0] > 0.1
+    assert layer.stats.host_wait_s > 0.1
+
+
+def test_a_host_share_that_is_done_in_time_is_not_late() -> None:
+    with HostWorker(1) as host:
+        layer = filled(host)
+        layer.predict(torch.randn(1, 4, 8))
+        assert layer._selection is not None
+        assert layer._selection.job is not None
+        layer._selection.job.wait()
+        layer.attend(torch.randn(1, 4, 8), torch.randn(1, 2, 8), torch.randn(1, 2, 8))
+    assert layer.stats.late_host_jobs == 0
+
+
+def test_the_real_host_worker_does_not_wait_when_a_share_is_submitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job cannot start before `predict` has returned, so a submission that waited would time out."""
+    with HostWorker(1) as host:
+        layer, gate, submit = filled(host), threading.Event(), host._workers.submit_sparse_decode_attention
+
+        class Gated:
+            submit_copy_blocks = host._workers.submit_copy_blocks
+
+            def submit_sparse_decode_attention(self, *arguments: object) -> HeldJob:
+                return HeldJob(lambda: submit(*arguments).wait(), gate)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(host, "_workers", Gated())
+        layer.predict(torch.randn(1, 4, 8))
+        gate.set()
+        layer.attend(torch.randn(1, 4, 8), torch.randn(1, 2, 8), torch.randn(1, 2, 8))
+        assert layer.stats.host_wait_s > 0
+        monkeypatch.undo()
 
 
 def test_residency_is_published_only_when_the_recall_is_done(held: HeldHost) -> None:
@@ -136,7 +168,7 @@ def test_blocks_that_were_never_written_are_never_read() -> None:
             query = torch.randn(1, 4, 8)
             layer.predict(query)
             assert layer.attend(query, torch.randn(1, 2, 8), torch.randn(1, 2, 8)).isfinite().all()
-        assert sum(map(float, layer.stats.host_tokens)) > 0
+        assert float(layer.stats.host_tokens.sum()) > 0
 
 
 def test_recalls_do_not_change_what_the_host_holds() -> None:
@@ -147,7 +179,7 @@ def test_recalls_do_not_change_what_the_host_holds() -> None:
             query = torch.randn(1, 4, 8)
             layer.predict(query)
             layer.attend(query, torch.randn(1, 2, 8), torch.randn(1, 2, 8))
-        assert sum(map(int, layer.stats.recalled_blocks)) > 0
+        assert float(layer.stats.recalled_blocks.sum()) > 0
         after = layer.host_tier.keys[:15], layer.host_tier.values[:15]
         assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -160,5 +192,6 @@ def test_recall_at_every_step_makes_the_host_share_the_churn() -> None:
             query = torch.randn(1, 4, 8)
             layer.predict(query)
             layer.attend(query, torch.randn(1, 2, 8), torch.randn(1, 2, 8))
-        missing = [float(tokens) / CONFIG.budget_tokens for tokens in layer.stats.host_tokens]
-        assert missing[1:] == [float(churn) for churn in layer.stats.churn]
+        missing = layer.stats.host_tokens / CONFIG.budget_tokens
+        assert torch.equal(missing[1:], layer.stats.churn[1:])
+        assert layer.stats.churn[0].isnan()

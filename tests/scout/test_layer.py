@@ -118,7 +118,7 @@ def test_decode_steps_equal_the_algorithm_in_fp64(case: dict, host: HostWorker) 
                 table = chosen.partial.block_table[row, 0]
                 on_host = {int(i) - row * capacity for i in table if i >= 0}
                 assert on_host == expected.on_host
-    layer._settle_recall()
+    layer.settle()
     for row, oracle in enumerate(oracles):
         held = layer.device_tier.block_of_slot[row]
         assert {int(b) for b in held if b >= 0} == oracle.resident

@@ -1,5 +1,9 @@
 """ScoutAttention on unmodified Hugging Face models: equal to stock SDPA where it must be, else loud."""
 
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -9,7 +13,7 @@ from torch import Tensor
 from dtk.errors import InputError
 from dtk.models import TinyShape, tiny_model
 from dtk.scout import ScoutConfig, attach
-from dtk.scout.transformers_cache import ScoutCache
+from dtk.scout.transformers_cache import OffloadedCacheLayer, ScoutCache
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral"]
 SHAPE = TinyShape(num_layers=5, num_heads=6, num_kv_heads=2, hidden_size=96, head_dim=16)
@@ -44,6 +48,11 @@ def largest_difference(one: Any, other: Any) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(one.logits, other.logits, strict=True))
 
 
+def host_share(layer: OffloadedCacheLayer) -> bool:
+    """Whether the host attended to anything in this layer."""
+    return bool((layer.offloaded.stats.host_tokens > 0).any())
+
+
 @pytest.mark.parametrize("selection", ["layer", "kv_head"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_budget_above_the_context_equals_stock_sdpa(architecture: str, selection: str) -> None:
@@ -56,7 +65,7 @@ def test_budget_above_the_context_equals_stock_sdpa(architecture: str, selection
         scout = run(model, inputs, cache)
     assert torch.equal(scout.sequences, stock.sequences)
     assert largest_difference(scout, stock) < 1e-4
-    assert not any(layer.offloaded.stats.host_tokens for layer in cache.offloaded.values())
+    assert not any(host_share(layer) for layer in cache.offloaded.values())
 
 
 @pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
@@ -77,8 +86,7 @@ def test_each_row_of_a_padded_batch_equals_its_solo_run(architecture: str, confi
             torch.testing.assert_close(
                 logits, torch.stack([step[0] for step in solo.logits]), rtol=1e-3, atol=1e-4
             )
-    shares = [layer.offloaded.stats.host_tokens for layer in cache.offloaded.values()]
-    assert all(shares) == (config is SPARSE)
+    assert all(host_share(layer) for layer in cache.offloaded.values()) == (config is SPARSE)
 
 
 def test_oracle_query_and_selected_scope_do_not_depend_on_residency(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +101,7 @@ def test_oracle_query_and_selected_scope_do_not_depend_on_residency(monkeypatch:
         with attach(model, config) as session:
             cache = session.new_cache()
             logits.append(torch.stack(run(model, inputs, cache).logits))
-        assert all(layer.offloaded.stats.host_tokens for layer in cache.offloaded.values())
+        assert all(host_share(layer) for layer in cache.offloaded.values())
     torch.testing.assert_close(logits[0], logits[1], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(logits[0], logits[2], rtol=1e-4, atol=1e-4)
 
@@ -108,20 +116,47 @@ def test_predicted_query_is_the_real_one_where_layers_do_nothing() -> None:
         with attach(model, SPARSE) as session:
             cache = session.new_cache()
             run(model, left_padded([90, 70]), cache, tokens=4)
-        cosines = [float(c) for layer in cache.offloaded.values() for c in layer.offloaded.stats.query_cosine]
-        assert len(cosines) == 3 * len(cache.offloaded)
-        assert min(cosines) > 1 - 1e-5
+        cosines = torch.stack([layer.offloaded.stats.query_cosine for layer in cache.offloaded.values()])
+        assert cosines.shape == (4, 3)
+        assert float(cosines.min()) > 1 - 1e-5
 
 
-def test_source_norm_predicts_with_the_source_layers_norm() -> None:
-    model = tiny_model("llama", seed=11, shape=SHAPE)
-    cosines = []
-    for norm in ("target", "source"):
-        with attach(model, SPARSE.model_copy(update={"predict_norm": norm})) as session:
-            cache = session.new_cache()
-            run(model, left_padded([90]), cache, tokens=3)
-        cosines.append(float(cache.offloaded[1].offloaded.stats.query_cosine[0]))
-    assert cosines[0] != cosines[1]
+@pytest.mark.parametrize("norm", ["target", "source"])
+def test_cosine_is_the_one_of_a_query_made_by_hand(norm: str) -> None:
+    model = tiny_model("qwen3", seed=11, shape=SHAPE)
+    ids = left_padded([90])["input_ids"]
+    inputs: list[Tensor] = []
+    queries: list[Tensor] = []
+    target = model.model.layers[1]
+    with torch.no_grad(), attach(model, SPARSE.model_copy(update={"predict_norm": norm})) as session:
+        cache = session.new_cache()
+        model(ids, cache=cache)
+        handles = [
+            model.model.layers[0].register_forward_pre_hook(lambda _, args: inputs.append(args[0])),
+            target.self_attn.q_norm.register_forward_hook(lambda *call: queries.append(call[2])),
+        ]
+        model(torch.tensor([[65]]), cache=cache)
+        for handle in handles:
+            handle.remove()
+        normed = (target if norm == "target" else model.model.layers[0]).input_layernorm(inputs[0])
+        by_hand = target.self_attn.q_norm(target.self_attn.q_proj(normed).unflatten(-1, (6, 16)))
+    # RoPE turns both alike, so this is the cosine before it; the hook saw the prediction, then the real one.
+    expected = torch.nn.functional.cosine_similarity(by_hand, queries[-1], dim=-1).mean()
+    torch.testing.assert_close(cache.offloaded[1].offloaded.stats.query_cosine[0], expected)
+
+
+def test_recall_interval_of_each_layer_is_obeyed_and_staggered() -> None:
+    model = tiny_model("llama", seed=12, shape=SHAPE)
+    config = SPARSE.model_copy(update={"recall_interval": (2, 3, 4, 5)})
+    with attach(model, config) as session:
+        cache = session.new_cache()
+        run(model, left_padded([120]), cache)
+    for position, interval in enumerate((2, 3, 4, 5)):
+        recalled = cache.offloaded[1 + position].offloaded.stats.recalled_blocks
+        steps = [step for step, blocks in enumerate(recalled.tolist(), start=1) if blocks]
+        phase = position % interval
+        assert steps
+        assert all((step + phase) % interval == 0 for step in steps)
 
 
 @pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
@@ -216,9 +251,9 @@ def test_sliding_window_layers_stay_stock_and_full_ones_are_offloaded() -> None:
         run(model, inputs, cache)
     # Layer 2 is predicted from layer 1, its predecessor in the model though that one is not offloaded; layer
     # 0 has none and selects with its real query.
-    assert len(cache.offloaded[2].offloaded.stats.query_cosine) == NEW_TOKENS - 1
-    assert not cache.offloaded[0].offloaded.stats.query_cosine
-    assert len(cache.offloaded[0].offloaded.stats.host_tokens) == NEW_TOKENS - 1
+    assert cache.offloaded[2].offloaded.stats.query_cosine.isfinite().all()
+    assert cache.offloaded[0].offloaded.stats.query_cosine.isnan().all()
+    assert host_share(cache.offloaded[0])
 
 
 def test_no_two_layers_share_storage() -> None:
@@ -231,6 +266,88 @@ def test_no_two_layers_share_storage() -> None:
     assert len(set(pools)) == len(pools)
 
 
+def test_ragged_batch_prefilled_in_chunks_shorter_than_its_padding() -> None:
+    model = tiny_model("llama", seed=14, shape=SHAPE)
+    inputs = left_padded([70, 5])
+    stock = run(model, inputs)
+    with attach(model, DENSE) as session:
+        scout = model.generate(
+            **inputs,
+            cache=session.new_cache(),
+            max_new_tokens=NEW_TOKENS,
+            min_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            prefill_chunk_size=32,
+        )
+    assert torch.equal(scout, stock.sequences)
+
+
+def test_threads_may_share_a_session() -> None:
+    model = tiny_model("llama", seed=16, shape=SHAPE)
+    prompts = [left_padded([80 + 3 * i], seed=i) for i in range(4)]
+    with attach(model, SPARSE) as session:
+        alone = [run(model, prompt, session.new_cache()).sequences for prompt in prompts]
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda p: run(model, p, session.new_cache()).sequences, prompts))
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+def test_a_dropped_cache_is_freed_at_once() -> None:
+    """Reference counts must do: the garbage collector counts objects, not gigabytes."""
+    model = tiny_model("llama", shape=SHAPE)
+    with attach(model, SPARSE) as session:
+        cache = session.new_cache()
+        run(model, left_padded([60]), cache, tokens=3)
+        held = weakref.ref(cache.offloaded[1].offloaded.host_tier)
+        gc.disable()
+        try:
+            del cache
+            assert held() is None
+        finally:
+            gc.enable()
+
+
+def test_a_copied_cache_continues_on_its_own() -> None:
+    model = tiny_model("llama", seed=18, shape=SHAPE)
+    ids = left_padded([90])["input_ids"]
+    with torch.no_grad(), attach(model, SPARSE) as session:
+        cache = session.new_cache()
+        model(ids, cache=cache)
+        copied = deepcopy(cache)
+        logits = []
+        for one in (cache, copied):
+            steps = [model(torch.tensor([[token]]), cache=one).logits for token in (3, 4, 5, 6, 7, 8)]
+            logits.append(torch.cat(steps))
+    assert torch.equal(*logits)
+    first, second = (x.offloaded[2].offloaded.device_tier.keys for x in (cache, copied))
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_autocast_decodes() -> None:
+    model = tiny_model("llama", seed=20, shape=SHAPE)
+    ids = left_padded([50])["input_ids"]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        stock = model(torch.cat([ids, torch.tensor([[7]])], dim=1)).logits[0, -1]
+        with attach(model, DENSE) as session:
+            cache = session.new_cache()
+            model(ids, cache=cache)
+            scout = model(torch.tensor([[7]]), cache=cache).logits[0, -1]
+    torch.testing.assert_close(scout, stock, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_follows_stock(dtype: torch.dtype) -> None:
+    model = tiny_model("qwen2", seed=22, shape=SHAPE).to(dtype)
+    ids = left_padded([50])["input_ids"]
+    with torch.no_grad():
+        stock = model(torch.cat([ids, torch.tensor([[7]])], dim=1)).logits[0, -1].float()
+        with attach(model, DENSE) as session:
+            cache = session.new_cache()
+            model(ids, cache=cache)
+            scout = model(torch.tensor([[7]]), cache=cache).logits[0, -1].float()
+    torch.testing.assert_close(scout, stock, rtol=0.1, atol=0.1)
+
+
 def _pools(layer: Any) -> list[Tensor]:
     return [layer.host_tier.keys, layer.host_tier.values, layer.device_tier.keys, layer.device_tier.values]
 
@@ -241,7 +358,8 @@ class TestRefusals:
         with attach(model, SPARSE) as session:
             cache = session.new_cache()
             model.set_attn_implementation("eager")
-            with pytest.raises(InputError, match=r"attn_implementation: .*'eager'"):
+            refused = pytest.raises(InputError, match=r"attn_implementation: .*'eager'")
+            with torch.no_grad(), refused:
                 model(left_padded([20])["input_ids"], cache=cache)
 
     def test_cache_used_after_detaching(self) -> None:
@@ -287,7 +405,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="4 offloaded layers"), attach(model, config):
             pass
 
-    @pytest.mark.parametrize("mask", [[1, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]])
+    @pytest.mark.parametrize("mask", [[1, 1, 1, 0], [1, 0, 1, 1]])
     def test_padding_that_is_not_on_the_left(self, mask: list[int]) -> None:
         model = tiny_model("llama", shape=SHAPE)
         refused = pytest.raises(InputError, match="padded on the left")
@@ -312,7 +430,7 @@ class TestRefusals:
         with attach(model, SPARSE) as session, pytest.raises(InputError, match="no_grad"):
             model(left_padded([20])["input_ids"], cache=session.new_cache())
 
-    def test_crop_and_reset(self) -> None:
+    def test_crop_and_reset_before_any_layer_has_changed(self) -> None:
         model = tiny_model("llama", shape=SHAPE)
         with torch.no_grad(), attach(model, SPARSE) as session:
             cache = session.new_cache()
@@ -322,3 +440,40 @@ class TestRefusals:
                 cache.crop(-1)
             with pytest.raises(InputError, match="reset"):
                 cache.reset()
+            assert {layer.get_seq_length() for layer in cache.layers} == {20}
+            model(torch.tensor([[7]]), cache=cache)
+
+    @pytest.mark.parametrize("broken_layer", range(5))
+    def test_cache_of_a_forward_pass_that_broke_off(self, broken_layer: int) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        with torch.no_grad(), attach(model, SPARSE) as session:
+            cache = session.new_cache()
+            model(left_padded([90])["input_ids"], cache=cache)
+            mlp = model.model.layers[broken_layer].mlp
+            handle = mlp.register_forward_pre_hook(lambda *_: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                model(torch.tensor([[7]]), cache=cache)
+            handle.remove()
+            if broken_layer < 4:  # behind the last attention nothing is missing
+                with pytest.raises(InputError, match="did not end"):
+                    model(torch.tensor([[7]]), cache=cache)
+            else:
+                model(torch.tensor([[7]]), cache=cache)
+
+    def test_weights_of_another_type(self) -> None:
+        model = tiny_model("llama", shape=SHAPE).double()
+        with pytest.raises(InputError, match="float64"), attach(model, SPARSE):
+            pass
+
+    def test_failed_attachment_leaves_the_model_as_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+
+        def fail(name: str) -> None:
+            if name == "dtk_scout":
+                raise ZeroDivisionError
+
+        monkeypatch.setattr(model, "set_attn_implementation", fail)
+        with pytest.raises(ZeroDivisionError), attach(model, SPARSE):
+            pass
+        assert not any(layer._forward_pre_hooks for layer in model.model.layers)
+        assert not any(hasattr(layer.self_attn, "_dtk_scout_session") for layer in model.model.layers)

@@ -83,7 +83,10 @@ def generate(
         ),
     ] = None,
     recall_interval: Annotated[
-        int | None, typer.Option(help="Decode steps between recalls. [default: 8]", rich_help_panel=_CACHE)
+        str | None,
+        typer.Option(
+            metavar="STEPS|never", help="Decode steps between recalls. [default: 8]", rich_help_panel=_CACHE
+        ),
     ] = None,
     host_threads: Annotated[
         int, typer.Option(min=1, help="Of all threads, those for the host's share.", rich_help_panel=_CACHE)
@@ -176,6 +179,9 @@ def _data(loaded: "LoadedModel", report: "GenerationReport", settings: "ScoutCon
     dense = data.pop("dense")
     data["new_tokens"] = len(report.token_ids)
     data["model"] = loaded.name
+    data["device"] = str(loaded.model.device)
+    # Everything else is measured, as the document's basis says.
+    data["basis_of"] = {"full_kv_bytes": "analytic"}
     data["config"] = settings.model_dump(mode="json")
     for key, value in (dense or {}).items():
         data[f"dense_{key}"] = value

@@ -1,7 +1,6 @@
 """What `dtk scout generate` does once its options are known; imports torch, so only the command body does."""
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from rich.table import Table
 from dtk.cli.output import Output
 from dtk.errors import InputError, RunFailedError
 from dtk.models import LoadedModel, load
+from dtk.repro.environment import available_threads, capture_environment
 from dtk.scout.config import ScoutConfig
 from dtk.scout.decode import Sampling
 from dtk.scout.generation import GenerationReport, Progress, generate
@@ -42,7 +42,7 @@ class Request:
 
 def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport]:
     """Load the model, generate, and return both; text goes to the output as it comes."""
-    total = request.threads or len(os.sched_getaffinity(0))
+    total, decoding = _threads(request)
     torch.set_num_threads(total)
     output.say(f"loading {request.model}")
     loaded = load(
@@ -54,13 +54,13 @@ def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport
     )
     prompt_ids = _encode(request, loaded)
     output.say(
-        f"prefill of {len(prompt_ids)} tokens, then up to {request.max_new_tokens} new ones; "
-        f"{total} threads, {request.host_threads} of them for the host's share while decoding"
+        f"prefill of {len(prompt_ids)} tokens on {total} threads, then up to {request.max_new_tokens} new "
+        f"ones on {decoding} + {request.host_threads} (the host's share)"
     )
 
     def decoding_begins() -> None:
         # The device's and the host's share run at once: together they stay within the threads asked for.
-        torch.set_num_threads(max(total - request.host_threads, 1))
+        torch.set_num_threads(decoding)
 
     def comparing_begins() -> None:
         torch.set_num_threads(total)
@@ -79,13 +79,32 @@ def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport
         compare_dense=request.compare_dense,
         progress=progress,
     )
-    if not request.compare_dense:
+    if not request.compare_dense or report.interrupted:
         output.stream("\n")
     return loaded, report
 
 
+def _threads(request: Request) -> tuple[int, int]:
+    """Return the threads in all, and those left to torch while the host's share runs beside it."""
+    total = request.threads or available_threads()
+    if request.host_threads >= max(total, 2):
+        raise InputError(
+            f"leaves none of {total} threads for the device's share",
+            field="--host-threads",
+            value=request.host_threads,
+        )
+    return total, max(total - request.host_threads, 1)
+
+
 def _encode(request: Request, loaded: LoadedModel) -> torch.Tensor:
     tokenizer: Any = loaded.tokenizer
+    if request.chat and request.max_prompt_tokens is not None:
+        raise InputError(
+            "would cut off the end of the chat template",
+            field="--max-prompt-tokens",
+            value=request.max_prompt_tokens,
+            hint="shorten the prompt, or leave out --chat",
+        )
     if request.chat:
         if not tokenizer.chat_template:
             raise InputError("this model has no chat template", field="--chat", value=request.model)
@@ -107,11 +126,17 @@ def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: 
     """
     from dtk.scout.plots import plot_generation
 
-    resolved = asdict(request) | {"settings": request.settings.model_dump(mode="json"), "basis": "measured"}
-    machine = {"torch": torch.__version__, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+    total, decoding = _threads(request)
+    resolved = asdict(request) | {
+        "settings": request.settings.model_dump(mode="json"),
+        "threads": total,
+        "threads_while_decoding": decoding,
+        "device": data["device"],
+        "environment": capture_environment(),
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in (("result.json", data), ("request.json", resolved | {"machine": machine})):
+        for name, content in (("result.json", data), ("request.json", resolved)):
             temporary = folder / f".{name}.part"
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             temporary.replace(folder / name)
@@ -122,7 +147,7 @@ def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: 
 
 def show(console: Console, report: GenerationReport, loaded: LoadedModel, settings: ScoutConfig) -> None:
     """Print the report as a table for people."""
-    table = Table(title=f"ScoutAttention on {loaded.name} (all figures measured)", title_justify="left")
+    table = Table(title=f"ScoutAttention on {loaded.name} (figures are measured here)", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_column("note", style="dim")
@@ -138,9 +163,9 @@ def _rows(report: GenerationReport, settings: ScoutConfig) -> list[tuple[str, st
         ("tokens", f"{report.prompt_tokens} + {len(report.token_ids)}", "prompt + new"),
         ("time to first token", _seconds(report.time_to_first_token_s), "dense prefill"),
         ("decode speed", _number(report.tokens_per_s, "{:.2f} tokens/s"), ""),
-        ("KV on device", _mib(on_device), f"{on_device / full:.0%} of all K/V"),
+        ("KV on device", _mib(on_device), f"{on_device / full:.0%} of all K/V (analytic)"),
         ("  device tier", _mib(report.device_kv_bytes), f"budget of {settings.budget_tokens} tokens + tail"),
-        ("  dense layers", _mib(report.dense_kv_bytes), f"the first {settings.dense_layers}, in full"),
+        ("  dense layers", _mib(report.dense_kv_bytes), "not offloaded"),
         ("  digests", _mib(report.digest_bytes), "besides the K/V"),
         ("KV in host memory", _mib(report.host_kv_bytes), "every closed block, and room to grow"),
         ("CPU ratio", f"{report.cpu_ratio:.1%}", "tokens attended on the host / budget"),
@@ -155,7 +180,7 @@ def _rows(report: GenerationReport, settings: ScoutConfig) -> list[tuple[str, st
             f"{report.host_jobs}",
             f"{report.late_host_jobs} late, {report.host_wait_s:.2f} s waited",
         ),
-        ("blocks recalled", f"{report.recalled_blocks}", ""),
+        ("blocks recalled", f"{report.recalled_blocks:g}", ""),
     ]
     if report.dense is not None:
         first = report.dense.first_disagreement

@@ -6,7 +6,7 @@ are missing there, one layer ahead, with a predicted query; now and then the mis
     from dtk.scout import ScoutConfig, attach
 
     with attach(model, ScoutConfig(budget_tokens=1024, block_size=32)) as session:
-        model.generate(**inputs, past_key_values=session.new_cache())
+        model.generate(**inputs, cache=session.new_cache())
 
 Importing this package is cheap: torch and transformers come with the first use of `attach` or `generate`.
 """

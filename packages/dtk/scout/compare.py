@@ -43,13 +43,13 @@ def compare_with_dense(model: Any, prompt_ids: Tensor, tokens: list[int], logits
         tokens: The generated tokens, chosen greedily.
         logits: fp32 [tokens, vocabulary], what they were chosen from.
     """
-    inputs = torch.cat([prompt_ids, torch.tensor(tokens[:-1], dtype=prompt_ids.dtype)])[None]
+    inputs = torch.cat([prompt_ids, torch.tensor(tokens[:-1], dtype=prompt_ids.dtype, device="cpu")])[None]
     dense = (
         model(inputs.to(model.device), use_cache=False, logits_to_keep=len(tokens)).logits[0].float().cpu()
     )
     dense_log, scout_log = dense.double().log_softmax(dim=-1), logits.double().log_softmax(dim=-1)
     divergence = (dense_log.exp() * (dense_log - scout_log)).sum(dim=-1)
-    same = (dense.argmax(dim=-1) == torch.tensor(tokens)).tolist()
+    same = (dense.argmax(dim=-1) == torch.tensor(tokens, device="cpu")).tolist()
     return DenseComparison(
         token_agreement=sum(same) / len(same),
         mean_kl=float(divergence.mean()),

@@ -30,7 +30,7 @@ class ScoutConfig(pydantic.BaseModel):
         selection: One block selection for the whole `layer`, or one for each `kv_head`.
         score_reduction: How the scores of the query heads that share a selection combine.
         recall_interval: Decode steps from one recall to the next: one number, or one for each offloaded
-            layer; null never recalls. The paper's mean interval is 8.7.
+            layer; `never` (or null) does not recall. The paper's mean interval is 8.7.
         track_query_cosine: Measure how close the predicted query comes to the real one.
     """
 
@@ -48,6 +48,12 @@ class ScoutConfig(pydantic.BaseModel):
     score_reduction: Literal["sum", "max"] = "sum"
     recall_interval: PositiveInt | tuple[PositiveInt, ...] | None = 8
     track_query_cosine: bool = True
+
+    @pydantic.field_validator("recall_interval", mode="before")
+    @classmethod
+    def _read_never(cls, value: object) -> object:
+        # TOML and the command line have no null.
+        return None if value in ("never", "none", "null") else value
 
     @pydantic.model_validator(mode="after")
     def _check_budget(self) -> Self:

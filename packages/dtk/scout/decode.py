@@ -78,4 +78,6 @@ def decode(
 def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> int:
     if temperature == 0:
         return int(logits.argmax())
-    return int(torch.multinomial((logits / temperature).softmax(dim=-1), 1, generator=generator))
+    # From the largest logit down and in fp64, so that the smallest temperature overflows nothing.
+    tempered = (logits - logits.max()).double() / temperature
+    return int(torch.multinomial(tempered.softmax(dim=-1), 1, generator=generator))

@@ -1,5 +1,6 @@
 """Generate text with an offloaded KV cache and report what it cost: `dtk scout generate` as a function."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from dtk.scout.compare import DenseComparison, compare_with_dense
 from dtk.scout.config import ScoutConfig
 from dtk.scout.decode import Sampling, decode
 from dtk.scout.session import ScoutSession, attach
-from dtk.scout.stats import LayerStats, mean_or_none
 from dtk.scout.transformers_cache import ScoutCache
 
 __all__ = ["GenerationReport", "Progress", "generate"]
@@ -22,7 +22,7 @@ __all__ = ["GenerationReport", "Progress", "generate"]
 
 @dataclass(frozen=True)
 class GenerationReport:
-    """What one generation produced, took and cost. All figures are measured.
+    """What one generation produced, took and cost. All figures are measured but one, marked analytic.
 
     Attributes:
         text: The generated text, special tokens left out.
@@ -35,7 +35,7 @@ class GenerationReport:
         dense_kv_bytes: K/V of the dense layers at the end, on the device too and in full.
         host_kv_bytes: K/V allocated in host memory at the end.
         digest_bytes: Block digests on the device at the end.
-        full_kv_bytes: What all K/V would take on the device without offload at the final length.
+        full_kv_bytes: What all K/V would take on the device without offload at the final length (analytic).
         cpu_ratio: Mean over layers and steps of tokens attended on the host, over the budget.
         cpu_ratio_by_layer: The same by model layer; None for layers that are not offloaded.
         cpu_ratio_by_step: Mean over the offloaded layers, a figure a decode step.
@@ -43,10 +43,10 @@ class GenerationReport:
         query_cosine_by_layer: Mean cosine of predicted and real query by model layer; None where there was
             no prediction.
         attended_tokens: Mean tokens attended to by an offloaded layer in a step, device and host.
-        late_host_jobs: Host shares that were not finished when their layer needed them.
-        host_jobs: Host shares in all.
+        late_host_jobs: Host shares that were not finished when their layer asked for them.
+        host_jobs: Layers and steps with a host share.
         host_wait_s: Seconds the layers waited for host shares in all.
-        recalled_blocks: Blocks copied back to the device in all.
+        recalled_blocks: Blocks copied back to the device in all; one KV head's part of a block is a fraction.
         dense: The comparison with dense attention, if asked for.
     """
 
@@ -70,7 +70,7 @@ class GenerationReport:
     late_host_jobs: int
     host_jobs: int
     host_wait_s: float
-    recalled_blocks: int
+    recalled_blocks: float
     dense: DenseComparison | None
 
 
@@ -124,7 +124,7 @@ def generate(
     progress = progress or Progress()
     with attach(model, config, host_threads=host_threads) as session:
         cache = session.new_cache(max_new_tokens)
-        run = _Run(tokenizer, progress)
+        run, dense = _Run(tokenizer, progress), None
         try:
             steps = decode(
                 model,
@@ -136,12 +136,11 @@ def generate(
             )
             for step in steps:
                 run.take(step.token, step.logits if compare_dense else None)
+            if compare_dense:
+                progress.on_compare()
+                dense = compare_with_dense(model, prompt_ids, run.tokens, torch.stack(run.logits))
         except KeyboardInterrupt:
             run.interrupted = True
-        dense = None
-        if compare_dense and run.tokens and not run.interrupted:
-            progress.on_compare()
-            dense = compare_with_dense(model, prompt_ids, run.tokens, torch.stack(run.logits))
         return _report(run, session, cache, model, len(prompt_ids), dense)
 
 
@@ -185,8 +184,8 @@ def _check(
         raise InputError("the prompt has no tokens", field="prompt")
     if max_new_tokens < 1:
         raise InputError("must be at least 1", field="max_new_tokens", value=max_new_tokens)
-    if sampling is not None and sampling.temperature < 0:
-        raise InputError("must not be negative", field="temperature", value=sampling.temperature)
+    if sampling is not None and not 0 <= sampling.temperature < math.inf:
+        raise InputError("must be a number from 0 up", field="temperature", value=sampling.temperature)
     if compare and sampling is not None and sampling.temperature > 0:
         raise InputError(
             "cannot be compared with dense attention",
@@ -218,13 +217,18 @@ def _report(
     dense: DenseComparison | None,
 ) -> GenerationReport:
     stats = {index: layer.offloaded.stats for index, layer in cache.offloaded.items()}
-    budget = session.config.budget_tokens
-    ratios = {index: one.host_ratio(budget) for index, one in stats.items()}
     num_layers, steps = len(cache.layers), max(len(run.tokens) - 1, 0)
-    by_layer = [_mean(ratios[i], steps) if i in ratios else None for i in range(num_layers)]
-    measured = [ratio for ratio in by_layer if ratio is not None]
-    host_waits = [wait for one in stats.values() for wait in one.host_wait_s]
-    cosines = [mean_or_none(stats[i].query_cosine) if i in stats else None for i in range(num_layers)]
+
+    def of_layers(column: str) -> Tensor:
+        # Ctrl-C within a forward pass leaves the first layers a step ahead of the last token.
+        return torch.stack([getattr(one, column)[:steps].double() for one in stats.values()])
+
+    def by_layer(means: Tensor) -> list[float | None]:
+        found = dict(zip(stats, means.tolist(), strict=True))
+        return [_number(found.get(index)) for index in range(num_layers)]
+
+    ratios = of_layers("host_tokens") / session.config.budget_tokens if steps else torch.zeros(len(stats), 1)
+    cosines = of_layers("query_cosine")
     return GenerationReport(
         text=run.text,
         token_ids=run.tokens,
@@ -236,41 +240,28 @@ def _report(
         dense_kv_bytes=cache.dense_kv_bytes,
         host_kv_bytes=cache.host_kv_bytes,
         digest_bytes=cache.digest_bytes,
-        full_kv_bytes=_full_kv_bytes(model.config, prompt_tokens + steps, model.dtype.itemsize),
-        cpu_ratio=sum(measured) / len(measured),
-        cpu_ratio_by_layer=by_layer,
-        cpu_ratio_by_step=_ratio_by_step(list(ratios.values()), steps),
-        churn=mean_or_none([x for one in stats.values() for x in one.churn]),
-        query_cosine_by_layer=cosines,
-        attended_tokens=_attended(list(stats.values())),
+        full_kv_bytes=_full_kv_bytes(session, model, prompt_tokens + steps),
+        cpu_ratio=float(ratios.mean()),
+        cpu_ratio_by_layer=by_layer(ratios.mean(dim=1)),
+        cpu_ratio_by_step=ratios.mean(dim=0).tolist() if steps else [],
+        churn=_number(of_layers("churn").nanmean().item()),
+        query_cosine_by_layer=by_layer(cosines.nanmean(dim=1)),
+        attended_tokens=_number(of_layers("attended_tokens").mean().item()),
         late_host_jobs=sum(one.late_host_jobs for one in stats.values()),
-        host_jobs=len(host_waits),
-        host_wait_s=sum(host_waits),
-        recalled_blocks=int(sum(int(x) for one in stats.values() for x in one.recalled_blocks)),
+        host_jobs=int((of_layers("host_tokens") > 0).sum()),
+        host_wait_s=sum(one.host_wait_s for one in stats.values()),
+        recalled_blocks=float(of_layers("recalled_blocks").sum()),
         dense=dense,
     )
 
 
-def _mean(ratios: list[float], steps: int) -> float:
-    """Mean over all decode steps; steps at which everything was resident had no host share and count as 0."""
-    return sum(ratios) / steps if steps else 0.0
+def _number(value: float | None) -> float | None:
+    """Return None for what was not measured, which the statistics hold as NaN."""
+    return None if value is None or math.isnan(value) else value
 
 
-def _ratio_by_step(ratios: list[list[float]], steps: int) -> list[float]:
-    # Selection starts at some step and then never stops, so a layer's entries are those of the last steps.
-    padded = [[0.0] * (steps - len(one)) + one for one in ratios]
-    return [sum(column) / len(column) for column in zip(*padded, strict=True)]
-
-
-def _attended(stats: list[LayerStats]) -> float | None:
-    device = mean_or_none([x for one in stats for x in one.attended_tokens])
-    if device is None:
-        return None
-    host = sum(float(x) for one in stats for x in one.host_tokens)
-    return device + host / sum(len(one.attended_tokens) for one in stats)
-
-
-def _full_kv_bytes(config: Any, tokens: int, itemsize: int) -> int:
+def _full_kv_bytes(session: ScoutSession, model: Any, tokens: int) -> int:
+    config = model.config
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    per_token_layer = 2 * config.num_key_value_heads * head_size * itemsize
-    return int(config.num_hidden_layers * tokens * per_token_layer)
+    kept = sum(tokens if window is None else min(tokens, window) for window in session.sliding_windows)
+    return int(2 * config.num_key_value_heads * head_size * model.dtype.itemsize * kept)

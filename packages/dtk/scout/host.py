@@ -60,7 +60,7 @@ class HostWorker:
     def __init__(self, num_threads: int) -> None:
         self._workers = Workers(num_threads)
         self._arrivals: ThreadPoolExecutor | None = None
-        self._copy_stream: torch.cuda.Stream | None = None
+        self._copy_streams: dict[torch.device, torch.cuda.Stream] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -93,8 +93,7 @@ class HostWorker:
         query = partial.query.to("cpu", non_blocking=True)
         table = partial.block_table.to("cpu", non_blocking=True)
         lengths = partial.block_lengths.to("cpu", non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
+        arrived = torch.cuda.current_stream(partial.query.device).record_event()
 
         def run() -> tuple[Tensor, Tensor]:
             arrived.synchronize()
@@ -125,18 +124,16 @@ class HostWorker:
         target: tuple[Tensor, Tensor],
         target_ids: Tensor,
     ) -> PendingCopy:
-        if self._copy_stream is None:
-            self._copy_stream = torch.cuda.Stream(target[0].device)
+        device = target[0].device
+        stream = self._copy_streams.setdefault(device, torch.cuda.Stream(device))
         ids = source_ids.cpu()
         # The attention that still reads the victims' slots was launched on this stream: copy only behind it.
-        self._copy_stream.wait_stream(torch.cuda.current_stream(target[0].device))
+        stream.wait_stream(torch.cuda.current_stream(device))
         staging = [gather_blocks(pool, ids).pin_memory() for pool in source]
-        with torch.cuda.stream(self._copy_stream):
+        with torch.cuda.stream(stream):
             for blocks, pool in zip(staging, target, strict=True):
-                scatter_blocks_(pool, target_ids, blocks.to(pool.device, non_blocking=True))
-        copied = torch.cuda.Event()
-        copied.record(self._copy_stream)
-        return _StreamCopy(copied, (*staging, target_ids))
+                scatter_blocks_(pool, target_ids, blocks.to(device, non_blocking=True))
+        return _StreamCopy(stream.record_event(), device, (*staging, target_ids))
 
 
 class _FuturePartial:
@@ -157,7 +154,8 @@ class _StreamCopy:
     """A recall on a side stream; keeps the tensors it reads alive until it is waited for."""
 
     copied: torch.cuda.Event
+    device: torch.device
     in_use: tuple[Tensor, ...]
 
     def wait(self) -> None:
-        torch.cuda.current_stream().wait_event(self.copied)
+        torch.cuda.current_stream(self.device).wait_event(self.copied)

@@ -10,10 +10,11 @@ This module knows tensors only; `dtk.scout.transformers_cache` ties it to a mode
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity, pad
 
 from dtk.scout.config import ScoutConfig
 from dtk.scout.host import HostPartial, HostWorker, PendingCopy, PendingPartial
@@ -36,6 +37,7 @@ class _Selection:
         chosen: bool [rows, blocks], the selected blocks.
         selecting: bool [rows], rows with more blocks than the budget; the others have everything resident,
             and behave as they would in a batch of their own.
+        host_tokens: Mean over the rows of the tokens that the host attends to.
         partial: The host's share, ready to start; None where everything selected is resident.
         job: The host's share under way, or None.
     """
@@ -44,6 +46,7 @@ class _Selection:
     scores: Tensor
     chosen: Tensor
     selecting: Tensor
+    host_tokens: Tensor
     partial: HostPartial | None
     job: PendingPartial | None = None
 
@@ -99,8 +102,11 @@ class OffloadedLayer:
             last_query: [batch, query heads, head size], the real query of the last prompt token.
             layout: Which tokens of each sequence are real, and how sequences and heads map to rows.
         """
+        # Under autocast RoPE leaves keys in fp32 beside values in half precision.
+        values = values.to(keys.dtype)
         size = self._config.block_size
         self.layout = layout
+        self._last_chosen = None
         self._num_blocks = [tokens // size for tokens in layout.tokens_by_row]
         widest = max(self._num_blocks)
         reserve = -(-self._reserve_tokens // size) if self._reserve_tokens else widest // 4 + 4
@@ -108,11 +114,10 @@ class OffloadedLayer:
         shape, rows = (heads, size, head_size), layout.num_rows
         slots = min(self._config.budget_blocks, widest + reserve) + 1
         self.device_tier = DeviceTier(rows, slots, shape, keys.dtype, keys.device)
-        self.host_tier = HostTier(rows, widest + reserve, shape, keys.dtype, pin=keys.is_cuda)
+        self.host_tier = HostTier(rows, widest + reserve, shape, keys.dtype)
         digest_shape = (rows, widest + reserve, heads, head_size)
-        self.key_min, self.key_max = (
-            torch.zeros(digest_shape, dtype=keys.dtype, device=keys.device) for _ in "12"
-        )
+        self.key_min = torch.zeros(digest_shape, dtype=keys.dtype, device=keys.device)
+        self.key_max = torch.zeros_like(self.key_min)
         self.device_tier.reserve(widest + reserve)
         row_keys, row_values = layout.split_rows(keys), layout.split_rows(values)
         for row, blocks in enumerate(self._num_blocks):
@@ -128,7 +133,8 @@ class OffloadedLayer:
         block_keys, block_values = (
             x[:, :cut].unflatten(1, (blocks, -1)).transpose(0, 1).contiguous() for x in (keys, values)
         )
-        self._write_digests(torch.full((blocks,), row), torch.arange(blocks), block_keys)
+        ids = torch.arange(blocks, device=keys.device)
+        self._write_digests(torch.full_like(ids, row), ids, block_keys)
         host_keys, host_values = self.host_tier.row(row, blocks)
         host_keys.copy_(block_keys)
         host_values.copy_(block_values)
@@ -149,6 +155,11 @@ class OffloadedLayer:
     # ---------------------------------------------------------------- decode
 
     @property
+    def has_open_step(self) -> bool:
+        """Whether a host share was started and its step never came: a forward pass broke off."""
+        return self._selection is not None
+
+    @property
     def needs_selection(self) -> bool:
         """Whether some block is not resident, so that a decode step has to select."""
         return max(self._num_blocks) > self._config.budget_blocks
@@ -163,7 +174,7 @@ class OffloadedLayer:
             raise RuntimeError(
                 "a host share was started and never collected; the cache is no longer consistent"
             )
-        self._settle_recall()
+        self.settle()
         if not self.needs_selection:
             return
         self._selection = self._select(self.layout.to_rows(query))
@@ -184,6 +195,7 @@ class OffloadedLayer:
         rows = self.layout.to_rows(query)
         selection = self._selection_for(rows)
         tail_tokens = self._tail_tokens()
+        key, value = (x.to(self.device_tier.keys.dtype) for x in (key, value))
         self.device_tier.append(
             self.layout.to_rows(key), self.layout.to_rows(value), torch.tensor(tail_tokens, device=key.device)
         )
@@ -197,27 +209,26 @@ class OffloadedLayer:
             lengths[:, None],
             scale=self._scale,
         )
-        self.stats.attended_tokens.append(lengths.sum() / self.layout.num_rows)
         if selection is not None and selection.job is not None:
             output = self._merge_host_share(selection.job, output, lse)
         self._selection = None
-        self._record(selection, rows)
+        attended = lengths.sum() / self.layout.num_rows
         self._close_full_tails(tail_tokens, rows)
-        if self._recall_timer.tick() and selection is not None:
-            self._start_recall(selection)
+        due = self._recall_timer.tick()
+        recalled = self._start_recall(selection) if due and selection is not None else None
+        self._record(selection, rows, attended, recalled)
         return self.layout.from_rows(output)
 
     def _selection_for(self, query: Tensor) -> _Selection | None:
         """Return this step's selection, made here with the real query if no predecessor could predict."""
         if self._selection is None:
-            self._settle_recall()
+            self.settle()
             if not self.needs_selection:
                 return None
             self._selection = self._select(query)
         selection = self._selection
         if selection.job is None and selection.partial is not None:
-            real = HostPartial(query, *_after_query(selection.partial))
-            selection.partial = real
+            selection.partial = replace(selection.partial, query=query)
             self._start_host_share(selection)
         return selection
 
@@ -230,9 +241,10 @@ class OffloadedLayer:
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(1, ids.clamp_min(0), present)
         # A -1 in `ids` points the scatter at block 0, which may be selected in earnest elsewhere in the row.
         chosen[:, 0] = (ids == 0).any(dim=1)
-        self.stats.host_tokens.append(missing.sum() * self._config.block_size / self.layout.num_rows)
+        host_tokens = missing.sum() * self._config.block_size / self.layout.num_rows
         selecting = self._block_counts() > self._config.budget_blocks
-        return _Selection(query, scores, chosen, selecting, self._host_partial(query, ids, missing))
+        partial = self._host_partial(query, ids, missing)
+        return _Selection(query, scores, chosen, selecting, host_tokens, partial)
 
     def _host_partial(self, query: Tensor, ids: Tensor, missing: Tensor) -> HostPartial | None:
         if not query.is_cuda and not missing.any():
@@ -261,7 +273,7 @@ class OffloadedLayer:
         self.stats.late_host_jobs += not job.done()
         began = time.perf_counter()
         host_output, host_lse = job.wait()
-        self.stats.host_wait_s.append(time.perf_counter() - began)
+        self.stats.host_wait_s += time.perf_counter() - began
         outputs = torch.stack([output, host_output.to(output.device)])
         return merge_partials(outputs, torch.stack([lse, host_lse.to(lse.device)]))[0]
 
@@ -292,15 +304,17 @@ class OffloadedLayer:
         )
         self.device_tier.open_tails(rows, ranks[rows])
 
-    def _start_recall(self, selection: _Selection) -> None:
-        """Start copying selected blocks that are missing into slots of residents that are not selected."""
+    def _start_recall(self, selection: _Selection) -> Tensor:
+        """Start copying selected blocks that are missing into slots of residents that are not selected.
+
+        Returns:
+            Mean over the rows of the blocks that are on their way, 0-dimensional.
+        """
         tier = self.device_tier
         width = max(self._num_blocks)
         grown = (0, width - selection.scores.shape[1])
-        scores = torch.nn.functional.pad(selection.scores, grown, value=-torch.inf)
-        chosen = torch.nn.functional.pad(selection.chosen, grown) | self._policy.forced(
-            self._block_counts(), width
-        )
+        scores = pad(selection.scores, grown, value=-torch.inf)
+        chosen = pad(selection.chosen, grown) | self._policy.forced(self._block_counts(), width)
         wanted = chosen & (tier.slot_of_block[:, :width] < 0) & selection.selecting[:, None]
         ranks = tier.slot_ranks(scores, chosen).scatter(1, tier.tail_slot[:, None], torch.inf)
         count = min(width, tier.slots)
@@ -309,9 +323,9 @@ class OffloadedLayer:
         worst = ranks.topk(count, dim=1, largest=False)
         pair = wanted.gather(1, best.indices) & (worst.values < torch.inf)
         rows, column = pair.nonzero(as_tuple=True)
-        self.stats.recalled_blocks.append(pair.sum())
+        recalled = pair.sum() / self.layout.num_rows
         if not len(rows):
-            return
+            return recalled
         blocks, slots = best.indices[rows, column], worst.indices[rows, column]
         tier.vacate(rows, slots)
         copy = self._host.recall(
@@ -321,35 +335,48 @@ class OffloadedLayer:
             (rows * tier.slots + slots).to(torch.int32),
         )
         self._recall = _Recall(rows, slots, blocks, copy)
+        return recalled
 
-    def _settle_recall(self) -> None:
+    def settle(self) -> None:
         """Wait for the recall under way, if any, and publish the blocks that it brought."""
         if self._recall is not None:
             recall, self._recall = self._recall, None
             recall.copy.wait()
             self.device_tier.publish(recall.rows, recall.slots, recall.blocks)
 
-    def _record(self, selection: _Selection | None, query: Tensor) -> None:
-        if selection is None:
-            self._last_chosen = None
-            return
+    def _record(
+        self, selection: _Selection | None, query: Tensor, device_tokens: Tensor, recalled: Tensor | None
+    ) -> None:
+        churn = cosine = None
+        host_tokens = device_tokens.new_zeros(())
+        if selection is not None:
+            host_tokens = selection.host_tokens
+            churn = self._churn(selection)
+            if self._config.track_query_cosine and selection.query is not query:
+                cosine = cosine_similarity(selection.query.float(), query.float(), dim=-1).mean()
+        self._last_chosen = selection.chosen if selection is not None else None
+        self.stats.record(
+            host_tokens=host_tokens,
+            attended_tokens=host_tokens + device_tokens,
+            churn=churn,
+            query_cosine=cosine,
+            recalled_blocks=recalled,
+        )
+
+    def _churn(self, selection: _Selection) -> Tensor | None:
+        """Return the share of newly selected blocks, over the rows that have more blocks than the budget."""
+        if self._last_chosen is None:
+            return None
         chosen = selection.chosen
-        if self._last_chosen is not None:
-            before = torch.nn.functional.pad(
-                self._last_chosen, (0, chosen.shape[1] - self._last_chosen.shape[1])
-            )
-            new = (chosen & ~before)[selection.selecting].sum()
-            self.stats.churn.append(new / chosen[selection.selecting].sum())
-        self._last_chosen = chosen
-        if self._config.track_query_cosine and selection.query is not query:
-            cosine = torch.nn.functional.cosine_similarity(selection.query.float(), query.float(), dim=-1)
-            self.stats.query_cosine.append(cosine.mean())
+        before = pad(self._last_chosen, (0, chosen.shape[1] - self._last_chosen.shape[1]))
+        rows = selection.selecting[:, None]
+        return (chosen & ~before & rows).sum() / (chosen & rows).sum()
 
     # ---------------------------------------------------------------- whole-cache operations
 
     def dense_kv(self) -> tuple[Tensor, Tensor]:
         """Return all keys and values on the device, [batch, KV heads, padded tokens, head size]."""
-        self._settle_recall()
+        self.settle()
         size = self._config.block_size
         rows = []
         for row, blocks in enumerate(self._num_blocks):
@@ -365,7 +392,9 @@ class OffloadedLayer:
 
     def select_sequences(self, sequences: Tensor) -> None:
         """Keep the given sequences of the batch, in the given order and with repeats (int64 [n])."""
-        self._settle_recall()
+        self.settle()
+        if torch.equal(sequences, torch.arange(self.layout.batch_size, device="cpu")):
+            return
         self.layout, rows = self.layout.select(sequences)
         self._num_blocks = [self._num_blocks[row] for row in rows.tolist()]
         self.device_tier.select_rows(rows.to(self.key_min.device))
@@ -410,10 +439,4 @@ class OffloadedLayer:
         missing = blocks - self.key_min.shape[1]
         if missing > 0:
             grown = (0, 0, 0, 0, 0, missing + blocks // 2)
-            self.key_min, self.key_max = (
-                torch.nn.functional.pad(x, grown) for x in (self.key_min, self.key_max)
-            )
-
-
-def _after_query(partial: HostPartial) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
-    return partial.keys, partial.values, partial.block_table, partial.block_lengths, partial.scale
+            self.key_min, self.key_max = (pad(x, grown) for x in (self.key_min, self.key_max))

@@ -46,6 +46,17 @@ class BatchLayout:
         """Return how many of a sequence's `heads` heads fall to each of its rows."""
         return heads // self.rows_per_sequence
 
+    def continues_with(self, padding: list[int]) -> bool:
+        """Return whether these sequences may have `padding` from now on.
+
+        It stays what it is, except for a sequence that has no token yet: in the first chunks of a ragged
+        prompt a short sequence is all padding, and that still grows.
+        """
+        return len(padding) == len(self.padding) and all(
+            now == before or not tokens
+            for now, before, tokens in zip(padding, self.padding, self.tokens, strict=True)
+        )
+
     def advance(self) -> None:
         """Count one more token in every sequence."""
         self.tokens = [tokens + 1 for tokens in self.tokens]
@@ -78,7 +89,7 @@ class BatchLayout:
     def select(self, sequences: Tensor) -> tuple["BatchLayout", Tensor]:
         """Return the layout of the given sequences and the rows (int64, CPU) that they have here."""
         chosen = sequences.tolist()
-        part = torch.arange(self.rows_per_sequence)
+        part = torch.arange(self.rows_per_sequence, device="cpu")
         rows = (sequences.cpu()[:, None] * self.rows_per_sequence + part).flatten()
         layout = replace(
             self, padding=[self.padding[i] for i in chosen], tokens=[self.tokens[i] for i in chosen]

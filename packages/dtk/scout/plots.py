@@ -26,5 +26,7 @@ def plot_generation(report: GenerationReport, folder: Path) -> list[Path]:
     cosine.set(xlabel="layer", ylabel="cosine", title="predicted to real query", ylim=(None, 1))
     paths = [folder / f"generation.{kind}" for kind in ("svg", "png")]
     for path in paths:
-        figure.savefig(path)
+        temporary = path.with_name(f".{path.name}.part")
+        figure.savefig(temporary, format=path.suffix.removeprefix("."))
+        temporary.replace(path)
     return paths

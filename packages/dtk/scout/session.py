@@ -1,7 +1,8 @@
 """Attach ScoutAttention to an unmodified Hugging Face causal model, and detach it again."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +26,16 @@ ATTENTION_NAME = "dtk_scout"
 """The name under which the attention function is registered with transformers."""
 
 _REPLACEABLE = ("sdpa", "eager")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _SESSION_ATTRIBUTE = "_dtk_scout_session"
+
+
+class _Forward(threading.local):
+    """What the forward pass under way on this thread works on."""
+
+    def __init__(self) -> None:
+        self.cache: ScoutCache | None = None
+        self.padding: list[int] = []
 
 
 class ScoutSession:
@@ -34,6 +44,8 @@ class ScoutSession:
     Attributes:
         config: The settings.
         offloaded_layers: Indices of the layers whose K/V is offloaded.
+        sliding_windows: The window of each layer with sliding-window attention, None for full attention.
+        host: Runs the host's shares and the recalls.
     """
 
     def __init__(
@@ -42,11 +54,11 @@ class ScoutSession:
         self.config = config
         self.offloaded_layers = _offloaded_layers(layers, config)
         self._model: Any = model
+        self.sliding_windows = layers.sliding_windows
         self._layers = layers
-        self._host = host
+        self.host = host
         self._intervals = _recall_intervals(config, self.offloaded_layers)
-        self._cache: ScoutCache | None = None
-        self._padding: list[int] = []
+        self._forward = _Forward()
 
     def new_cache(self, max_new_tokens: int = 0) -> ScoutCache:
         """Return an empty cache for one `generate` call (or one conversation).
@@ -56,7 +68,7 @@ class ScoutSession:
         """
         layers = [
             self._new_layer(index, max_new_tokens) if index in self.offloaded_layers else stock_layer(window)
-            for index, window in enumerate(self._layers.sliding_windows)
+            for index, window in enumerate(self.sliding_windows)
         ]
         return ScoutCache(self, layers)
 
@@ -64,7 +76,7 @@ class ScoutSession:
         attention: Any = self._layers.modules[index].self_attn
         position = self.offloaded_layers.index(index)
         timer = RecallTimer(self._intervals[position], phase=position)
-        layer = OffloadedLayer(self.config, self._host, attention.scaling, timer, max_new_tokens)
+        layer = OffloadedLayer(self.config, self.host, attention.scaling, timer, max_new_tokens)
         return OffloadedCacheLayer(layer, self._check_attention)
 
     def _check_attention(self) -> None:
@@ -90,10 +102,15 @@ class ScoutSession:
                 field="cache",
                 hint="make one with this session's new_cache()",
             )
-        self._cache = cache if isinstance(cache, ScoutCache) else None
-        if self._cache is None or hidden_states.shape[1] != 1:
+        self._forward.cache = cache if isinstance(cache, ScoutCache) else None
+        if self._forward.cache is None:
             return
-        following = self._cache.offloaded.get(index + 1)
+        if index == 0:
+            _refuse_gradients(hidden_states)
+            self._forward.cache.check_whole()
+        if hidden_states.shape[1] != 1:
+            return
+        following = self._forward.cache.offloaded.get(index + 1)
         if following is None or not following.is_initialized or not following.offloaded.needs_selection:
             return
         source, target = self._layers.modules[index : index + 2]
@@ -117,16 +134,15 @@ class ScoutSession:
             Output [batch, tokens, query heads, head size], and None for the weights.
         """
         layer_idx: Any = module.layer_idx
-        layer = self._cache.offloaded.get(layer_idx) if self._cache is not None else None
+        layer = self._forward.cache.offloaded.get(layer_idx) if self._forward.cache is not None else None
+        if layer_idx == len(self._layers.modules) - 1:
+            # A session must not keep a cache alive that its user has dropped.
+            self._forward.cache = None
         if layer is None:
             output: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0]
             return output, None
-        if torch.is_grad_enabled() and query.requires_grad:
-            raise InputError(
-                "a ScoutCache cannot be differentiated through", hint="wrap the call in torch.no_grad()"
-            )
         if layer_idx == self.offloaded_layers[0]:
-            self._padding = _left_padding(attention_mask, query.shape[0], layer)
+            self._forward.padding = _left_padding(attention_mask, query.shape[0], layer)
         if query.shape[2] == 1 and layer.is_initialized:
             attended = layer.offloaded.attend(query[:, :, 0], key[:, :, 0], value[:, :, 0])
             return attended[:, None].to(query.dtype), None
@@ -148,8 +164,8 @@ class ScoutSession:
             key, value = torch.cat([past_key, key], dim=2), torch.cat([past_value, value], dim=2)
         output: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0]
         layout = BatchLayout(
-            padding=list(self._padding),
-            tokens=[key.shape[2] - padding for padding in self._padding],
+            padding=list(self._forward.padding),
+            tokens=[key.shape[2] - padding for padding in self._forward.padding],
             rows_per_sequence=key.shape[1] if self.config.selection == "kv_head" else 1,
         )
         layer.prefill(key, value, query[:, :, -1], layout)
@@ -179,6 +195,7 @@ def attach(
     if host_threads < 1:
         raise InputError("must be at least 1", field="host_threads", value=host_threads)
     layers = decoder_layers(model)
+    _check_weights(model)
     hf_model: Any = model
     previous = hf_model.config._attn_implementation
     if previous == ATTENTION_NAME:
@@ -194,23 +211,40 @@ def attach(
         )
     AttentionInterface.register(ATTENTION_NAME, _attention)
     AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
-    with HostWorker(host_threads) as host:
-        session = ScoutSession(model, layers, config, host)
-        handles = [_install_hook(session, index, module) for index, module in enumerate(layers.modules)]
+    with ExitStack() as undo:
+        session = ScoutSession(model, layers, config, undo.enter_context(HostWorker(host_threads)))
+        for index, module in enumerate(layers.modules):
+            setattr(module.self_attn, _SESSION_ATTRIBUTE, session)
+            undo.callback(delattr, module.self_attn, _SESSION_ATTRIBUTE)
+            undo.callback(_install_hook(session, index, module).remove)
+        undo.callback(hf_model.set_attn_implementation, previous)
         hf_model.set_attn_implementation(ATTENTION_NAME)
-        try:
-            yield session
-        finally:
-            hf_model.set_attn_implementation(previous)
-            for handle in handles:
-                handle.remove()
-            for module in layers.modules:
-                delattr(module.self_attn, _SESSION_ATTRIBUTE)
+        yield session
+
+
+def _check_weights(model: nn.Module) -> None:
+    """Refuse weights of a type that the kernels lack, or on several devices (copies are ordered on one)."""
+    for weight in model.parameters():
+        if weight.is_floating_point() and weight.dtype not in _DTYPES:
+            raise InputError(
+                "weights of this type are not supported",
+                field="model",
+                value=weight.dtype,
+                hint=f"use {', '.join(str(dtype) for dtype in _DTYPES)}",
+            )
+    devices = sorted({str(weight.device) for weight in model.parameters()})
+    if len(devices) > 1:
+        raise InputError("must lie on one device", field="model", value=", ".join(devices))
+
+
+def _refuse_gradients(hidden_states: Tensor) -> None:
+    if torch.is_grad_enabled() and hidden_states.requires_grad:
+        raise InputError(
+            "a ScoutCache cannot be differentiated through", hint="wrap the call in torch.no_grad()"
+        )
 
 
 def _install_hook(session: ScoutSession, index: int, module: nn.Module) -> Any:
-    setattr(module.self_attn, _SESSION_ATTRIBUTE, session)
-
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         session.before_layer(index, args[0] if args else kwargs["hidden_states"], kwargs)
 
@@ -248,7 +282,7 @@ def _recall_intervals(config: ScoutConfig, offloaded: list[int]) -> list[int | N
         raise InputError(
             f"needs one interval for each of the {len(offloaded)} offloaded layers",
             field="recall_interval",
-            value=len(interval),
+            value=list(interval),
         )
     return list(interval)
 
@@ -264,15 +298,15 @@ def _left_padding(mask: Tensor | None, batch_size: int, layer: OffloadedCacheLay
     else:
         visible = mask[:, 0, -1].cpu()
         padding = (visible.shape[1] - visible.sum(dim=1)).tolist()
-        expected = torch.arange(visible.shape[1]) >= torch.tensor(padding)[:, None]
-        if not torch.equal(visible.expand(len(padding), -1), expected) or max(padding) == visible.shape[1]:
+        column = torch.arange(visible.shape[1], device="cpu")
+        if not torch.equal(visible, column >= torch.tensor(padding, device="cpu")[:, None]):
             raise InputError(
                 "the batch must be padded on the left only",
                 field="attention_mask",
                 hint="set tokenizer.padding_side to 'left'",
             )
         padding = padding * (batch_size // len(padding))
-    if layer.is_initialized and padding != layer.offloaded.layout.padding:
+    if layer.is_initialized and not layer.offloaded.layout.continues_with(padding):
         raise InputError(
             f"does not match the cache, whose sequences have padding {layer.offloaded.layout.padding}",
             field="attention_mask",

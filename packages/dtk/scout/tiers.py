@@ -6,8 +6,6 @@ for itself. Pools are `[rows * places, KV heads of a row, block size, head size]
 different numbers on purpose, and so are their ids.
 """
 
-import logging
-
 import torch
 from torch import Tensor
 
@@ -15,25 +13,20 @@ from dtk_kernels.kv import scatter_blocks_
 
 __all__ = ["DeviceTier", "HostTier"]
 
-_logger = logging.getLogger(__name__)
-
 
 class HostTier:
     """Inclusive host copy: every block is written once, when it closes, so that eviction needs no write-back.
 
     Attributes:
-        keys: [rows * capacity, KV heads, block size, head size] on the CPU, pinned where the device is a GPU;
-            likewise `values`.
+        keys: [rows * capacity, KV heads, block size, head size] on the CPU; likewise `values`. Pageable: what
+            goes to a GPU goes through small pinned buffers.
         capacity: Blocks that fit in each row before the pools grow.
     """
 
-    def __init__(
-        self, rows: int, capacity: int, block_shape: tuple[int, int, int], dtype: torch.dtype, *, pin: bool
-    ):
+    def __init__(self, rows: int, capacity: int, block_shape: tuple[int, int, int], dtype: torch.dtype):
         self._rows = rows
         self._block_shape = block_shape
         self._dtype = dtype
-        self._pin = pin
         self.capacity = capacity
         self.keys = self._allocate(rows * capacity)
         self.values = self._allocate(rows * capacity)
@@ -77,14 +70,8 @@ class HostTier:
         self._rows = len(rows)
 
     def _allocate(self, blocks: int) -> Tensor:
-        shape = (blocks, *self._block_shape)
-        if self._pin:
-            try:
-                return torch.empty(shape, dtype=self._dtype, pin_memory=True)
-            except RuntimeError as error:
-                _logger.warning("pinned host memory is not to be had, recalls will be slower: %s", error)
-                self._pin = False
-        return torch.empty(shape, dtype=self._dtype)
+        # Named, for torch's default device may be another one.
+        return torch.empty((blocks, *self._block_shape), dtype=self._dtype, device="cpu")
 
 
 class DeviceTier:

@@ -6,13 +6,15 @@ new token, so `update` refuses to run under one.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from dtk.errors import InputError
+from dtk.scout.host import HostWorker
 from dtk.scout.layer import OffloadedLayer
 from dtk.scout.layout import BatchLayout
 
@@ -35,7 +37,6 @@ class OffloadedCacheLayer(CacheLayerMixin):  # type: ignore[misc]
         super().__init__()
         self.offloaded = layer
         self._check_attention = check_attention
-        self._padded_tokens = 0
 
     @property
     def batch_size(self) -> int:
@@ -48,9 +49,8 @@ class OffloadedCacheLayer(CacheLayerMixin):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Count the new tokens and hand them straight on to the attention function."""
+        """Hand the new tokens straight on to the attention function."""
         self._check_attention()
-        self._padded_tokens += key_states.shape[2]
         return key_states, value_states
 
     def prefill(self, keys: Tensor, values: Tensor, last_query: Tensor, layout: BatchLayout) -> None:
@@ -60,28 +60,15 @@ class OffloadedCacheLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def get_seq_length(self) -> int:
         """Tokens so far, padding included, as transformers counts them."""
-        return self._padded_tokens
+        return self.offloaded.layout.padded_tokens if self.is_initialized else 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the mask that `query_length` more tokens need."""
-        return self._padded_tokens + query_length, 0
+        return self.get_seq_length() + query_length, 0
 
     def get_max_length(self) -> int:
         """-1: the host tier grows."""
         return -1
-
-    def reset(self) -> None:
-        """Refuse: a new cache costs nothing more."""
-        raise InputError("a ScoutCache cannot be reset", hint="make a new one with session.new_cache()")
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Refuse: blocks that have closed are not opened again."""
-        raise InputError(
-            "a ScoutCache cannot be cropped",
-            field="tokens_to_remove",
-            value=tokens_to_remove,
-            hint="assisted decoding needs a stock cache",
-        )
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Follow the beams of a beam search."""
@@ -95,7 +82,15 @@ class OffloadedCacheLayer(CacheLayerMixin):  # type: ignore[misc]
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every sequence `repeats` times, the copies side by side."""
         if self.is_initialized:
-            self.batch_select_indices(torch.arange(self.batch_size).repeat_interleave(repeats))
+            self.batch_select_indices(torch.arange(self.batch_size, device="cpu").repeat_interleave(repeats))
+
+
+class CacheOwner(Protocol):
+    """What a cache needs of the session that made it."""
+
+    @property
+    def host(self) -> HostWorker:
+        """The host worker, shared by all caches of the session."""
 
 
 class ScoutCache(Cache):  # type: ignore[misc]
@@ -106,12 +101,51 @@ class ScoutCache(Cache):  # type: ignore[misc]
         offloaded: The offloaded layers by layer index; the other layers are transformers' own.
     """
 
-    def __init__(self, session: object, layers: Sequence[CacheLayerMixin]) -> None:
+    def __init__(self, session: CacheOwner, layers: Sequence[CacheLayerMixin]) -> None:
         super().__init__(layers=list(layers))
         self.session = session
         self.offloaded: dict[int, OffloadedCacheLayer] = {
             index: layer for index, layer in enumerate(layers) if isinstance(layer, OffloadedCacheLayer)
         }
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the K/V and all that goes with it; the copy belongs to the same session.
+
+        A prompt's cache can so serve several continuations.
+        """
+        for layer in self._ready():
+            layer.offloaded.settle()
+        memo |= {id(shared): shared for shared in (self.session, self.session.host)}
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied.__dict__.update({name: deepcopy(value, memo) for name, value in vars(self).items()})
+        return copied
+
+    def check_whole(self) -> None:
+        """Refuse to go on where a forward pass broke off, for some layers then lack its tokens.
+
+        Raises:
+            InputError: If the layers do not all hold the same tokens.
+        """
+        lengths = {layer.get_seq_length() for layer in self.layers}
+        if len(lengths) > 1 or any(layer.offloaded.has_open_step for layer in self._ready()):
+            raise InputError(
+                "a forward pass over this ScoutCache did not end, so its layers hold different tokens",
+                field="cache",
+                hint="make a new one with session.new_cache()",
+            )
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refuse, before any layer has changed: blocks that have closed are not opened again."""
+        raise InputError(
+            "a ScoutCache cannot be cropped",
+            field="tokens_to_remove",
+            value=tokens_to_remove,
+            hint="assisted decoding needs a stock cache",
+        )
+
+    def reset(self) -> None:
+        """Refuse, before any layer has changed: a new cache costs nothing more."""
+        raise InputError("a ScoutCache cannot be reset", hint="make a new one with session.new_cache()")
 
     @property
     def device_kv_bytes(self) -> int:

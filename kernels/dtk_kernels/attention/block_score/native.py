@@ -23,7 +23,7 @@ def block_score(
     require_cpu(query=query)
     table = block_table.contiguous()
     num_groups = 1 if head_reduction == "layer" else key_min.shape[1]
-    scores = torch.empty((query.shape[0], num_groups, table.shape[1]), dtype=torch.float32)
+    scores = torch.empty((query.shape[0], num_groups, table.shape[1]), dtype=torch.float32, device="cpu")
     reduction = get_args(HeadReduction).index(head_reduction)
     _native.block_score(view(query), view(key_min), view(key_max), view(table), reduction, view(scores))
     return scores

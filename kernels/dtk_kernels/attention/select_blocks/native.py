@@ -15,6 +15,6 @@ def select_blocks(
     require_cpu(scores=scores)
     dense = scores.contiguous()
     dense_forced = None if forced is None else forced.contiguous()
-    selected = torch.empty((*scores.shape[:2], num_selected), dtype=torch.int32)
+    selected = torch.empty((*scores.shape[:2], num_selected), dtype=torch.int32, device="cpu")
     _native.select_blocks(view(dense), None if dense_forced is None else view(dense_forced), view(selected))
     return selected

@@ -12,6 +12,6 @@ def gather_blocks(pool: torch.Tensor, block_ids: torch.Tensor) -> torch.Tensor:
     """Return the named blocks, zeros where the id is -1."""
     require_cpu(pool=pool)
     ids = block_ids.contiguous()
-    blocks = torch.empty((ids.shape[0], *pool.shape[1:]), dtype=pool.dtype)
+    blocks = torch.empty((ids.shape[0], *pool.shape[1:]), dtype=pool.dtype, device="cpu")
     _native.gather_blocks(view(pool), view(ids), view(blocks))
     return blocks

@@ -123,7 +123,9 @@ def cpu_ratio(context: RunContext, *, prompt_tokens: int, new_tokens: int, budge
 def churn(context: RunContext, *, prompt_tokens: int, new_tokens: int, budget_tokens: int) -> Observed:
     """Share of the selected blocks that were not selected at the step before, mean over layers and steps."""
     report = _generate(context, prompt_tokens, new_tokens, settings={"budget_tokens": budget_tokens})
-    return Observed(value=report.churn or 0.0, basis="measured", details=_details(context, report))
+    if report.churn is None:
+        raise RuntimeError("no step selected any block, so there is no churn to judge")
+    return Observed(value=report.churn, basis="measured", details=_details(context, report))
 
 
 def dense_agreement(
@@ -167,6 +169,8 @@ def recall_effect(
     for name, report in runs.items():
         last = report.cpu_ratio_by_step[-max(len(report.cpu_ratio_by_step) // 4, 1) :]
         late[name] = sum(last) / len(last)
+    if not late["recall every 8 steps"]:
+        raise RuntimeError("with recall, the CPU attended to nothing at all")
     return Observed(
         value=late["no recall"] / late["recall every 8 steps"],
         basis="measured",
