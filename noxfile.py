@@ -37,7 +37,8 @@ def lint(session: nox.Session) -> None:
     python = shared_environment(session, "lint", project=False)
     session.run(python, "-m", "ruff", "check")
     session.run(python, "-m", "ruff", "format", "--check")
-    sources = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("csrc/**/*.[chi][pn][pc]"))]
+    units = (path for path in sorted(ROOT.glob("csrc/**/*")) if path.suffix in {".cpp", ".hpp", ".inc"})
+    sources = [str(path.relative_to(ROOT)) for path in units]
     session.run(str(Path(python).with_name("clang-format")), "--dry-run", "-Werror", *sources)
     session.run(python, "tests/size_report.py")
 
