@@ -223,3 +223,13 @@ def test_drawing_leaves_matplotlib_as_it_was() -> None:
 def test_a_lopsided_series_is_refused() -> None:
     with pytest.raises(ValueError, match="2 x and 1 y"):
         Series(name="s", x=(1.0, 2.0), y=(1.0,), basis="measured")
+
+
+def test_one_figure_of_ours_beside_several_of_the_papers_shows_their_range() -> None:
+    from dtk.repro.report import _published
+
+    several = {"one model": 0.94, "another": 0.97, "a third": 0.93}
+    assert _published(several, "value", alone=True) == "0.93 to 0.97"
+    assert _published(several, "value", alone=False) == "–"
+    assert _published(several, "another", alone=True) == "0.97"
+    assert _published({}, "value", alone=True) == "–"

@@ -97,7 +97,7 @@ def _entry(claim: Claim, result: ClaimResult | None, plots: list[tuple[str, str]
         figures.append(
             {
                 "name": name,
-                "published": format_scalar(published[name]) if name in published else "–",
+                "published": _published(published, name, alone=len(expected) == 1),
                 "expected": format_scalar(value),
                 "observed": format_scalar(observed[name]) if name in observed else "–",
                 "band": format_band(band, claim.expected.tolerance.kind),
@@ -116,6 +116,15 @@ def _entry(claim: Claim, result: ClaimResult | None, plots: list[tuple[str, str]
         "details": [(name, _detail(value)) for name, value in (result.details if result else {}).items()],
         "plots": plots,
     }
+
+
+def _published(published: dict[str, Any], name: str, *, alone: bool) -> str:
+    """Return the paper's figure; its range where it has several, of several models say, and we have one."""
+    if name in published:
+        return format_scalar(published[name])
+    if alone and published and all(isinstance(value, (int, float)) for value in published.values()):
+        return f"{format_scalar(min(published.values()))} to {format_scalar(max(published.values()))}"
+    return "–"
 
 
 def _detail(value: Any) -> str:
