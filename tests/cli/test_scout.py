@@ -161,6 +161,7 @@ def test_settings_come_from_file_then_set_then_flags(
         (["--set", "budget=3"], "budget: unknown key"),
         (["--set", "nonsense"], "--set: must be KEY=VALUE (got 'nonsense')"),
         (["--host-threads", "0"], "--host-threads: must be greater than or equal to 1"),
+        (["--host-threads", "99999"], "--host-threads: must be less than or equal to 1024"),
         (["--dtype", "int3"], "--dtype: "),
         (["--device", "cuda:7"], "--device: no such GPU"),
         (["--device", "moon"], "--device: "),
@@ -200,18 +201,44 @@ def test_bad_prompt_files(
 
 
 def test_needs_exactly_one_prompt(prompt_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["--prompt", "x", "--prompt-file", str(prompt_file)], ["--prompt", " "]):
+    both = ["--prompt", "x", "--prompt-file", str(prompt_file)]
+    for arguments in ([], both, ["--prompt", " "], ["--prompt", "caf\udce9"]):
         code, _, err = generate(capsys, *arguments)
         assert code == 2
         assert "--prompt" in err
 
 
-def test_unwritable_out_is_a_failed_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_out_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    code, _, err = generate(capsys, "--prompt", TEXT, "--quiet", "--out", str(blocked / "below"))
-    assert code == 4
-    assert "--out: cannot write" in err
+    for folder in (blocked, blocked / "below", tmp_path / ("x" * 300)):
+        code, out, err = generate(capsys, "--prompt", TEXT, "--out", str(folder))
+        assert (code, out) == (2, "")
+        assert "--out: cannot write there" in err
+        assert "loading" not in err
+
+
+def test_a_disk_that_fills_up_does_not_cost_the_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dtk.scout.plots.plot_generation", fail)
+    code, out, err = generate(capsys, "--prompt", TEXT, "--out", str(tmp_path), "--json", "--quiet")
+    document = json.loads(out)
+    assert (code, document["status"]) == (4, "failed")
+    assert document["data"]["new_tokens"] > 0
+    assert "No space left on device" in document["warnings"][0]
+    assert "No space left on device" in err
+
+
+def test_budget_far_above_any_context_is_no_burden(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = generate(capsys, "--prompt", TEXT, "--json", "--budget-tokens", str(16 * 10**14))
+    assert code == 0
+    assert json.loads(out)["data"]["device_kv_bytes"] < 2**20
 
 
 def test_ctrl_c_reports_what_was_generated() -> None:

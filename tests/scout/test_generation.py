@@ -197,11 +197,12 @@ def test_text_streams_whole_characters() -> None:
             {"max_new_tokens": 137},
             r"120 prompt and 137 new tokens exceed the model's context of 256.* 136 new",
         ),
+        ({"prompt": torch.zeros(256, dtype=torch.int64)}, "prompt: 256 tokens leave no room .* at most 255"),
         ({"prompt": PROMPT[:0]}, "prompt: the prompt has no tokens"),
         ({"sampling": Sampling(-0.5)}, "temperature: must be a number from 0 up"),
         ({"sampling": Sampling(math.nan)}, "temperature: must be a number from 0 up"),
         ({"sampling": Sampling(0.5), "compare_dense": True}, "temperature: cannot be compared"),
-        ({"host_threads": 0}, "host_threads: must be at least 1"),
+        ({"host_threads": 0}, "host_threads: must be a whole number from 1"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(arguments: dict[str, Any], message: str) -> None:

@@ -256,6 +256,18 @@ def test_sliding_window_layers_stay_stock_and_full_ones_are_offloaded() -> None:
     assert host_share(cache.offloaded[0])
 
 
+def test_model_without_a_head() -> None:
+    model = tiny_model("llama", shape=SHAPE).model
+    ids = left_padded([40])["input_ids"]
+    with torch.no_grad():
+        stock = model(torch.cat([ids, torch.tensor([[7]])], dim=1)).last_hidden_state[0, -1]
+        with attach(model, DENSE) as session:
+            cache = session.new_cache()
+            model(ids, cache=cache)
+            scout = model(torch.tensor([[7]]), cache=cache).last_hidden_state[0, -1]
+    torch.testing.assert_close(scout, stock, rtol=1e-4, atol=1e-4)
+
+
 def test_no_two_layers_share_storage() -> None:
     """Every layer bound to the same storage is a bug seen in the wild: the text stays fluent and is wrong."""
     model = tiny_model("llama", shape=SHAPE)
@@ -459,6 +471,22 @@ class TestRefusals:
                     model(torch.tensor([[7]]), cache=cache)
             else:
                 model(torch.tensor([[7]]), cache=cache)
+
+    def test_arguments_of_the_wrong_kind(self) -> None:
+        model = tiny_model("llama", shape=SHAPE)
+        for config in ({}, "sparse", 3):
+            with pytest.raises(InputError, match="must be a ScoutConfig"), attach(model, config):  # type: ignore[arg-type]
+                pass
+        for threads in (0, -1, 2.5, "2", None, 10**9):
+            refused = pytest.raises(InputError, match="host_threads: must be a whole number")
+            with refused, attach(model, SPARSE, host_threads=threads):  # type: ignore[arg-type]
+                pass
+        for tokens in (-5, 10**18):
+            with (
+                attach(model, SPARSE) as session,
+                pytest.raises(InputError, match="max_new_tokens: must be from"),
+            ):
+                session.new_cache(tokens)
 
     def test_weights_of_another_type(self) -> None:
         model = tiny_model("llama", shape=SHAPE).double()

@@ -19,6 +19,7 @@ from dtk.cli.options import (
     VerboseOption,
 )
 from dtk.cli.output import EXIT_INTERRUPTED, Output
+from dtk.errors import InputError, RunFailedError
 
 if TYPE_CHECKING:
     from dtk.models import LoadedModel
@@ -89,7 +90,10 @@ def generate(
         ),
     ] = None,
     host_threads: Annotated[
-        int, typer.Option(min=1, help="Of all threads, those for the host's share.", rich_help_panel=_CACHE)
+        int,
+        typer.Option(
+            min=1, max=1024, help="Of all threads, those for the host's share.", rich_help_panel=_CACHE
+        ),
     ] = 1,
     attn_implementation: Annotated[
         str,
@@ -139,19 +143,27 @@ def generate(
         host_threads=host_threads,
         device=device,
     )
+    if out is not None:
+        scout_generate.prepare(out)
     loaded, report = scout_generate.run(request, output)
     data = _data(loaded, report, settings)
+    status, code = ("interrupted", EXIT_INTERRUPTED) if report.interrupted else ("ok", 0)
     if out is not None:
-        scout_generate.save(out, data, report, request)
-        output.say(f"results in {out}")
+        try:
+            scout_generate.save(out, data, report, request)
+            output.say(f"results in {out}")
+        except RunFailedError as error:
+            # The disk filled up meanwhile: what was generated still goes to stdout.
+            output.stderr.print(f"dtk: {error}", markup=False, soft_wrap=True)
+            output.warnings.append(str(error))
+            status, code = "failed", error.exit_code
     output.finish(
         data,
         basis="measured",
-        status="interrupted" if report.interrupted else "ok",
+        status=status,
         show=lambda console: scout_generate.show(console, report, loaded, settings),
     )
-    if report.interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
+    raise typer.Exit(code)
 
 
 def _settings(config: Path | None, assignments: list[str] | None, flags: dict[str, Any]) -> "ScoutConfig":
@@ -162,7 +174,6 @@ def _settings(config: Path | None, assignments: list[str] | None, flags: dict[st
 
 
 def _prompt_text(prompt: str | None, prompt_file: Path | None) -> str:
-    from dtk.errors import InputError
     from dtk.models.text import read_prompt_file
 
     if (prompt is None) == (prompt_file is None):
@@ -171,7 +182,10 @@ def _prompt_text(prompt: str | None, prompt_file: Path | None) -> str:
         return read_prompt_file(prompt_file)
     if not (prompt or "").strip():
         raise InputError("the prompt is empty", field="--prompt", value=prompt)
-    return prompt or ""
+    text = prompt or ""
+    if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError("is not UTF-8", field="--prompt", value=ascii(text))
+    return text
 
 
 def _data(loaded: "LoadedModel", report: "GenerationReport", settings: "ScoutConfig") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What `dtk scout generate` does once its options are known; imports torch, so only the command body does."""
 
 import json
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from dtk.models import LoadedModel, load
 from dtk.repro.environment import available_threads, capture_environment
 from dtk.scout.config import ScoutConfig
 from dtk.scout.decode import Sampling
-from dtk.scout.generation import GenerationReport, Progress, generate
+from dtk.scout.generation import GenerationReport, Progress, check_request, generate
 
-__all__ = ["Request", "run", "save", "show"]
+__all__ = ["Request", "prepare", "run", "save", "show"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Request:
 
 def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport]:
     """Load the model, generate, and return both; text goes to the output as it comes."""
+    check_request(request.max_new_tokens, Sampling(request.temperature, request.seed), request.compare_dense)
     total, decoding = _threads(request)
     torch.set_num_threads(total)
     output.say(f"loading {request.model}")
@@ -118,6 +120,20 @@ def _encode(request: Request, loaded: LoadedModel) -> torch.Tensor:
     return torch.tensor(ids[: request.max_prompt_tokens], dtype=torch.int64)
 
 
+def prepare(folder: Path) -> None:
+    """Make the output folder and try to write there, before the work that it is to keep.
+
+    Raises:
+        InputError: If that cannot be done.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write there: {error.strerror}", field="--out", value=str(folder)) from error
+
+
 def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: Request) -> None:
     """Write the result, the resolved request and the plots into `folder`.
 
@@ -135,7 +151,6 @@ def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: 
         "environment": capture_environment(),
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("result.json", data), ("request.json", resolved)):
             temporary = folder / f".{name}.part"
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from dtk.scout.decode import Sampling, decode
 from dtk.scout.session import ScoutSession, attach
 from dtk.scout.transformers_cache import ScoutCache
 
-__all__ = ["GenerationReport", "Progress", "generate"]
+__all__ = ["GenerationReport", "Progress", "check_request", "generate"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def generate(
         InputError: If the prompt is empty, prompt and new tokens exceed the model's context, or a comparison
             is asked for with sampling.
     """
-    _check(model, prompt_ids, max_new_tokens, sampling, compare_dense)
+    check_request(max_new_tokens, sampling, compare_dense)
+    _check_length(model, len(prompt_ids), max_new_tokens)
     progress = progress or Progress()
     with attach(model, config, host_threads=host_threads) as session:
         cache = session.new_cache(max_new_tokens)
@@ -177,29 +178,42 @@ class _Run:
         return (len(self.times) - 1) / (self.times[-1] - self.times[0])
 
 
-def _check(
-    model: Any, prompt_ids: Tensor, max_new_tokens: int, sampling: Sampling | None, compare: bool
-) -> None:
-    if not len(prompt_ids):
-        raise InputError("the prompt has no tokens", field="prompt")
+def check_request(max_new_tokens: int, sampling: Sampling | None, compare_dense: bool) -> None:
+    """Check what can be checked before a model is loaded.
+
+    Raises:
+        InputError: As `generate` does.
+    """
     if max_new_tokens < 1:
         raise InputError("must be at least 1", field="max_new_tokens", value=max_new_tokens)
-    if sampling is not None and not 0 <= sampling.temperature < math.inf:
-        raise InputError("must be a number from 0 up", field="temperature", value=sampling.temperature)
-    if compare and sampling is not None and sampling.temperature > 0:
+    temperature = sampling.temperature if sampling is not None else 0.0
+    if not 0 <= temperature < math.inf:
+        raise InputError("must be a number from 0 up", field="temperature", value=temperature)
+    if compare_dense and temperature > 0:
         raise InputError(
             "cannot be compared with dense attention",
             field="temperature",
-            value=sampling.temperature,
+            value=temperature,
             hint="use temperature 0",
         )
-    limit, wanted = model.config.max_position_embeddings, len(prompt_ids) + max_new_tokens
-    if wanted > limit:
+
+
+def _check_length(model: Any, prompt_tokens: int, max_new_tokens: int) -> None:
+    limit = model.config.max_position_embeddings
+    if not prompt_tokens:
+        raise InputError("the prompt has no tokens", field="prompt")
+    if prompt_tokens >= limit:
         raise InputError(
-            f"{len(prompt_ids)} prompt and {max_new_tokens} new tokens exceed the model's context of {limit}",
+            f"{prompt_tokens} tokens leave no room in the model's context of {limit}",
+            field="prompt",
+            hint=f"keep at most {limit - 1} tokens of it (--max-prompt-tokens)",
+        )
+    if prompt_tokens + max_new_tokens > limit:
+        raise InputError(
+            f"{prompt_tokens} prompt and {max_new_tokens} new tokens exceed the model's context of {limit}",
             field="max_new_tokens",
             value=max_new_tokens,
-            hint=f"at most {max(limit - len(prompt_ids), 0)} new tokens fit behind this prompt",
+            hint=f"at most {limit - prompt_tokens} new tokens fit behind this prompt",
         )
 
 

@@ -20,10 +20,13 @@ from dtk.scout.policies import RecallTimer
 from dtk.scout.transformers_cache import OffloadedCacheLayer, ScoutCache, stock_layer
 from dtk.scout.transformers_model import DecoderLayers, decoder_layers, predict_query
 
-__all__ = ["ATTENTION_NAME", "ScoutSession", "attach"]
+__all__ = ["ATTENTION_NAME", "MAX_HOST_THREADS", "ScoutSession", "attach"]
 
 ATTENTION_NAME = "dtk_scout"
 """The name under which the attention function is registered with transformers."""
+
+MAX_HOST_THREADS = 1024
+"""More threads than any host has; a larger number is a slip."""
 
 _REPLACEABLE = ("sdpa", "eager")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -65,7 +68,17 @@ class ScoutSession:
 
         Args:
             max_new_tokens: Tokens that will be generated, if known: the host tier then never has to grow.
+
+        Raises:
+            InputError: If the number is negative or above the model's context.
         """
+        limit = self._model.config.max_position_embeddings
+        if not 0 <= max_new_tokens <= limit:
+            raise InputError(
+                f"must be from 0 to {limit}, the model's context",
+                field="max_new_tokens",
+                value=max_new_tokens,
+            )
         layers = [
             self._new_layer(index, max_new_tokens) if index in self.offloaded_layers else stock_layer(window)
             for index, window in enumerate(self.sliding_windows)
@@ -191,9 +204,14 @@ def attach(
         InputError: If the model type or its attention function is not supported, if no layer can be
             offloaded, or if the settings do not fit the model.
     """
-    config = config or ScoutConfig()
-    if host_threads < 1:
-        raise InputError("must be at least 1", field="host_threads", value=host_threads)
+    config = ScoutConfig() if config is None else config
+    # Typed callers cannot get these two wrong; everybody else can.
+    if not isinstance(config, ScoutConfig):
+        raise InputError("must be a ScoutConfig", field="config", value=config)
+    if host_threads not in range(1, MAX_HOST_THREADS + 1):
+        raise InputError(
+            f"must be a whole number from 1 to {MAX_HOST_THREADS}", field="host_threads", value=host_threads
+        )
     layers = decoder_layers(model)
     _check_weights(model)
     hf_model: Any = model

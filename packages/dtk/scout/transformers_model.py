@@ -50,8 +50,7 @@ def decoder_layers(model: nn.Module) -> DecoderLayers:
     unknown = sorted(set(types) - {"full_attention", "sliding_attention"})
     if unknown:
         raise InputError("this kind of attention layer is not supported", field="model", value=unknown[0])
-    base: Any = model.get_submodule(getattr(model, "base_model_prefix", "model"))
-    return DecoderLayers(list(base.layers), windows)
+    return DecoderLayers(list(_decoder(model).layers), windows)
 
 
 def predict_query(
@@ -88,5 +87,10 @@ def predict_query(
 
 def cache_argument(model: nn.Module) -> str:
     """Return the model's cache argument: `cache` since transformers 5.24, `past_key_values` before."""
-    decoder: Any = model.get_submodule(getattr(model, "base_model_prefix", "model"))
-    return "cache" if "cache" in inspect.signature(decoder.forward).parameters else "past_key_values"
+    parameters = inspect.signature(_decoder(model).forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"
+
+
+def _decoder(model: nn.Module) -> Any:
+    """Return the model without its head; a model that has none is returned as it is."""
+    return getattr(model, str(getattr(model, "base_model_prefix", "model")), model)

@@ -51,5 +51,6 @@ class QuestSelection:
         return (sink | recent) & (column < count)
 
     def select(self, scores: Tensor, forced: Tensor) -> Tensor:
-        """Return int32 [rows, budget blocks]: the selected block ids, ascending, -1 past the last."""
-        return select_blocks(scores[:, None], self._budget_blocks, forced=forced)[:, 0]
+        """Return int32 [rows, at most budget blocks]: the selected block ids, ascending, -1 past the last."""
+        count = min(self._budget_blocks, scores.shape[1])
+        return select_blocks(scores[:, None], count, forced=forced)[:, 0]
