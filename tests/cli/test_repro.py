@@ -1,5 +1,6 @@
 """`dtk repro` as scripts and people use it: JSON, table, exit codes, resume, kills and interrupts."""
 
+import errno
 import json
 import os
 import signal
@@ -127,6 +128,59 @@ def test_a_foreign_report_stays(capsys: pytest.CaptureFixture[str]) -> None:
     assert dtk("run", "sample.good", "--threads", "1") == 0
     assert Path("report.html").read_text() == "mine"
     assert "stays as it is" in capsys.readouterr().err
+
+
+def _block_copy(kind: str) -> None:
+    Path("report.html").mkdir() if kind == "folder" else os.mkfifo("report.html")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_a_report_that_cannot_be_copied_costs_no_results(
+    capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    _block_copy(kind)
+    assert dtk("run", "sample.good", "--threads", "1", "--quiet") == 4
+    printed = capsys.readouterr()
+    run_dir = next(Path("runs").iterdir())
+    assert "1 of 1 testable claims pass" in printed.out
+    assert printed.err.count("\n") == 1
+    assert "cannot write report.html" in printed.err
+    assert "all claims have results" in printed.err
+    assert f"dtk repro run --resume {run_dir}" in printed.err
+    assert (run_dir / "report.html").is_file()
+
+    assert dtk("run", "--resume", "latest", "--json") == 4
+    document = read(capsys)
+    assert [row["status"] for row in document["data"]["claims"]] == ["pass"]
+    assert "report.html" in document["error"]["message"]
+    Path("report.html").rmdir() if kind == "folder" else Path("report.html").unlink()
+    assert dtk("run", "--resume", "latest", "--quiet") == 0
+
+
+@pytest.mark.parametrize("name", ["report.html", "plots", "results.jsonl"])
+def test_a_full_disk_costs_no_results(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Writing stops working at the named file of the run's folder; the first claim has its result by then."""
+    fsync = os.fsync
+    synced: list[str] = []
+
+    def full(descriptor: int) -> None:
+        file = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(file.name)
+        if name in str(file) and (name != "results.jsonl" or synced.count(name) > 1):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    write_paper(Path("../claims"), GOOD, claim("sample.plots", "hostile"))
+    assert dtk("run", "--threads", "1", "--json") == 4
+    document = read(capsys)
+    rows = {row["id"]: row["status"] for row in document["data"]["claims"]}
+    assert rows["sample.good"] == "pass"
+    assert name in document["error"]["message"]
+    assert "No space left" in document["error"]["message"]
+    assert f"--resume {document['data']['run_dir']}" in document["error"]["hint"]
 
 
 def test_seed_and_threads_reach_the_check_and_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """`dtk repro`: run the papers' claims on this machine, list them, make the report again."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,9 +64,8 @@ def run(
     from dtk.repro.catalogue import total_minutes
     from dtk.repro.context import RunContext
     from dtk.repro.progress import RunDisplay
-    from dtk.repro.report import write_report
     from dtk.repro.runner import exit_code, run_claims
-    from dtk.repro.session import Request, copy_report, open_run
+    from dtk.repro.session import Request, open_run
 
     request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
     with open_run(request, ("dtk", *sys.argv[1:])) as (folder, config), output.progress() as progress:
@@ -75,12 +75,10 @@ def run(
         display = RunDisplay(output.say, progress)
         context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
         outcome = run_claims(folder, config, context, display)
-        report = write_report(folder)
-    copied = out is None and copy_report(report, Path("report.html"))
+        outcome, talk = _write_report(folder, outcome, None if out else Path("report.html"))
     _finish(output, folder, config, outcome)
-    if out is None:
-        output.say("report: report.html" if copied else "./report.html is not one of ours and stays as it is")
-    output.say(f"report: {report}")
+    for line in talk:
+        output.say(line)
     raise typer.Exit(exit_code(outcome))
 
 
@@ -119,6 +117,30 @@ def report(
     output.finish({"report": str(path)}, show=lambda console: console.print(str(path), soft_wrap=True))
 
 
+def _write_report(
+    folder: "RunFolder", outcome: "Outcome", target: Path | None
+) -> tuple["Outcome", list[str]]:
+    """Write the report, and copy it to `target`; return the outcome, which may fail here, and what to say.
+
+    Whatever goes wrong, the results are there, and the caller shows them.
+    """
+    from dtk.repro.report import write_report
+    from dtk.repro.session import copy_report
+
+    talk = []
+    try:
+        report = write_report(folder)
+        talk.append(f"report: {report}")
+        if target is not None:
+            copied = copy_report(report, target)
+            talk.insert(
+                0, f"report: {target}" if copied else f"./{target} is not one of ours and stays as it is"
+            )
+    except DtkError as error:
+        outcome = outcome._replace(error=outcome.error or error)
+    return outcome, talk
+
+
 def _finish(output: Output, folder: "RunFolder", config: "RunConfig", outcome: "Outcome") -> None:
     """Print the result: the table, or the JSON object, which also says if the run broke off."""
     from dtk.repro.result import count_statuses, result_row
@@ -132,7 +154,7 @@ def _finish(output: Output, folder: "RunFolder", config: "RunConfig", outcome: "
         "run_dir": str(folder.path),
         "report": str(folder.report_path),
     }
-    error = _run_error(folder, outcome)
+    error = _run_error(folder, outcome, complete=len(results) == len(config.claims))
     if error is not None and output.as_json:
         document = json_document(output.command, "error", data=data, warnings=output.warnings, error=error)
         output.stdout.file.write(document + "\n")
@@ -143,14 +165,18 @@ def _finish(output: Output, folder: "RunFolder", config: "RunConfig", outcome: "
         output.stderr.print(f"dtk: {error}", soft_wrap=True, markup=False)
 
 
-def _run_error(folder: "RunFolder", outcome: "Outcome") -> DtkError | None:
+def _run_error(folder: "RunFolder", outcome: "Outcome", *, complete: bool) -> DtkError | None:
     """Return what kept the run from judging its claims, if anything did."""
     from dtk.repro.runner import ExitCode, exit_code
 
-    again = f"dtk repro run --resume {folder.path}"
+    again = f"dtk repro run --resume {shlex.quote(str(folder.path))}"
     match exit_code(outcome):
         case ExitCode.INTERRUPTED:
-            return DtkError("interrupted; what is done is kept", hint=f"go on with: {again}")
+            also = f"; {outcome.error}" if outcome.error is not None else ""
+            return DtkError(f"interrupted; what is done is kept{also}", hint=f"go on with: {again}")
+        case ExitCode.RUN_FAILED if outcome.error is not None:
+            kept = "all claims have results" if complete else "what is done is kept"
+            return RunFailedError(f"{outcome.error}; {kept}", hint=f"once that is mended: {again}")
         case ExitCode.RUN_FAILED:
             failures = [result.failure for result in outcome.results.values() if result.failure]
             message = next(failure.message for failure in failures if failure.kind == "run")

@@ -18,7 +18,7 @@ import pydantic
 from dtk.errors import InputError, RunFailedError
 from dtk.repro.result import ClaimResult, RunConfig
 
-__all__ = ["Manifest", "RunFolder", "find_run", "utc_now", "write_atomically"]
+__all__ = ["Manifest", "RunFolder", "find_run", "make_folder", "utc_now", "write_atomically"]
 
 _MANIFEST = "manifest.json"
 _RESULTS = "results.jsonl"
@@ -227,6 +227,20 @@ def find_run(text: str, out: Path) -> RunFolder:
 def utc_now() -> str:
     """Return the time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder inside a run's folder, unless it is there.
+
+    Raises:
+        RunFailedError: If the disk refuses, or a file has the name.
+    """
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise RunFailedError(f"cannot write {path}: it is a file, and should be a folder") from error
+    except OSError as error:
+        raise RunFailedError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from dtk.repro.claim import Claim
 from dtk.repro.drawing import draw_svg
 from dtk.repro.environment import environment_differences
-from dtk.repro.folder import Manifest, RunFolder, write_atomically
+from dtk.repro.folder import Manifest, RunFolder, make_folder, write_atomically
 from dtk.repro.result import ClaimResult, count_statuses
 from dtk.repro.tolerance import format_band
 from dtk.repro.values import by_name, format_bytes, format_scalar, format_value
@@ -21,14 +21,20 @@ GENERATOR = "dtk repro"
 
 
 def write_report(folder: RunFolder) -> Path:
-    """Make `report.html` and `plots/*.svg` from the run's manifest and results; return the report's path."""
+    """Make `report.html` and `plots/*.svg` from the run's manifest and results; return the report's path.
+
+    Raises:
+        InputError: If the folder is damaged.
+        RunFailedError: If the disk refuses.
+    """
     manifest = folder.manifest()
     results = folder.results(manifest.config)
     plots = {claim.id: _plots(claim, results.get(claim.id)) for claim in manifest.config.claims}
     plot_folder = folder.path / "plots"
+    if any(plots.values()):
+        make_folder(plot_folder)
     for claim_id, drawn in plots.items():
         for number, (_, svg) in enumerate(drawn, start=1):
-            plot_folder.mkdir(exist_ok=True)
             write_atomically(plot_folder / f"{claim_id}-{number}.svg", svg + "\n")
     write_atomically(folder.report_path, render_report(manifest, results, plots))
     return folder.report_path

@@ -41,24 +41,29 @@ class Listener(Protocol):
 
 
 class Outcome(NamedTuple):
-    """Results by claim id, for all claims that have one, and whether the run was interrupted."""
+    """How a run went.
+
+    Attributes:
+        results: By claim id, for all claims that have one.
+        interrupted: Whether the user broke it off.
+        error: What kept it from writing its results or its report, if anything did.
+    """
 
     results: dict[str, ClaimResult]
     interrupted: bool
+    error: DtkError | None = None
 
 
 def run_claims(folder: RunFolder, config: RunConfig, context: RunContext, listener: Listener) -> Outcome:
     """Check the claims of `config` that have no final result in `folder` yet.
 
-    A check that raises is a failed claim, and the run goes on. An interrupt ends the run and loses nothing.
-
-    Raises:
-        RunFailedError: If the results cannot be written.
+    A check that raises is a failed claim, and the run goes on. An interrupt ends the run and loses nothing;
+    so does a disk that refuses a result, which the outcome then names.
     """
     kept = {claim_id for claim_id, result in folder.results(config).items() if result.is_final}
     if kept:
         listener.kept([claim for claim in config.claims if claim.id in kept])
-    interrupted = False
+    interrupted, failed = False, None
     try:
         for number, claim in enumerate(config.claims, start=1):
             if claim.id in kept:
@@ -69,7 +74,9 @@ def run_claims(folder: RunFolder, config: RunConfig, context: RunContext, listen
             listener.finished(claim, result)
     except KeyboardInterrupt:
         interrupted = True
-    return Outcome(folder.results(config), interrupted)
+    except RunFailedError as error:
+        failed = error
+    return Outcome(folder.results(config), interrupted, failed)
 
 
 def exit_code(outcome: Outcome) -> ExitCode:
@@ -77,6 +84,8 @@ def exit_code(outcome: Outcome) -> ExitCode:
     counts = count_statuses(outcome.results.values())
     if outcome.interrupted:
         return ExitCode.INTERRUPTED
+    if outcome.error is not None:
+        return ExitCode.RUN_FAILED
     if any(result.failure and result.failure.kind == "run" for result in outcome.results.values()):
         return ExitCode.RUN_FAILED
     if counts["fail"]:

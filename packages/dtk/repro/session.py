@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dtk.errors import InputError
+from dtk.errors import InputError, RunFailedError
 from dtk.repro.catalogue import load_papers, select_claims
 from dtk.repro.environment import available_threads, capture_environment, hash_sources
 from dtk.repro.folder import RunFolder, find_run, write_atomically
@@ -66,14 +66,20 @@ def copy_report(report: Path, target: Path) -> bool:
     """Copy the report, unless a file that dtk did not make is there; return whether it was copied.
 
     Raises:
-        RunFailedError: If the disk refuses.
+        RunFailedError: If the disk refuses, or a folder, a pipe or the like has the name.
     """
-    if (
-        target.exists()
-        and f'name="generator" content="{GENERATOR}"' not in target.read_text("utf-8", "replace")[:2000]
-    ):
-        return False
-    write_atomically(target, report.read_text(encoding="utf-8"))
+    try:
+        if target.exists():
+            # Opening a pipe would wait for its other end, perhaps forever.
+            if not target.is_file():
+                raise RunFailedError(f"cannot write {target}: something that is no file has this name")
+            with target.open(encoding="utf-8", errors="replace") as stream:
+                if f'name="generator" content="{GENERATOR}"' not in stream.read(2000):
+                    return False
+        text = report.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunFailedError(f"cannot read {error.filename}: {error.strerror or error}") from error
+    write_atomically(target, text)
     return True
 
 
