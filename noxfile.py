@@ -87,7 +87,9 @@ def packaging(session: nox.Session) -> None:
     wheel = next(dist.glob("*.whl"))
     for requirement in ([str(wheel)], ["--editable", "."]):
         clean = clean_environment(session, python)
-        session.run(clean, "-m", "pip", "install", "--quiet", "--no-deps", *requirement)
+        # The borrowed dependencies may hold an installation of dtk of their own, which must not count.
+        options = ["--quiet", "--no-deps", "--ignore-installed"]
+        session.run(clean, "-m", "pip", "install", *options, *requirement)
         environment = {"DTK_REQUIRE_NATIVE": "1", "DTK_REQUIRE_INSTALLED": "1"}
         session.run(clean, "-m", "pytest", "tests/test_packaging.py", env=environment)
 
