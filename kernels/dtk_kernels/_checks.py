@@ -6,6 +6,8 @@ table holds is checked by the implementations, which read it anyway.
 
 import torch
 
+from dtk_kernels._memory import has_own_memory_for_each_value, is_lazy
+
 __all__ = [
     "FLOAT_DTYPES",
     "require_contiguous_last_dim",
@@ -15,6 +17,7 @@ __all__ = [
     "require_same_dtype",
     "require_shapes",
     "require_tensors",
+    "require_writable",
 ]
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -31,7 +34,8 @@ def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str,
 
     Raises:
         TypeError: An argument is no tensor.
-        ValueError: A shape does not fit; the text names the argument, its shape and what was wanted.
+        ValueError: A tensor is sparse or nested, or a shape does not fit; the text names the argument, its
+            shape and what was wanted.
     """
     sizes: dict[str, int] = {}
     origin: dict[str, str] = {}
@@ -55,10 +59,30 @@ def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str,
 
 
 def require_tensors(**tensors: torch.Tensor) -> None:
-    """Raise TypeError unless every argument is a tensor."""
+    """Raise TypeError unless every argument is a tensor, ValueError unless a dense (strided) one."""
     for argument, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
+        if tensor.layout != torch.strided or tensor.is_nested:
+            kind = "nested tensor" if tensor.is_nested else "tensor"
+            raise ValueError(
+                f"{argument} must be a dense tensor, got a {kind} of layout {_name(tensor.layout)}"
+            )
+
+
+def require_writable(**tensors: torch.Tensor) -> None:
+    """Raise ValueError unless values can be written in place: each has memory of its own that holds it."""
+    for argument, tensor in tensors.items():
+        if is_lazy(tensor):
+            raise ValueError(
+                f"{argument} is written in place and must be no lazily negated or conjugated view; pass the"
+                " tensor that it is a view of"
+            )
+        if not has_own_memory_for_each_value(tensor):
+            raise ValueError(
+                f"{argument} is written in place and must have memory of its own for each value, got shape"
+                f" {list(tensor.shape)} with strides {tensor.stride()}"
+            )
 
 
 def require_dtype(allowed: tuple[torch.dtype, ...], **tensors: torch.Tensor) -> None:
@@ -105,5 +129,5 @@ def require_grouped_heads(num_query_heads: int, num_kv_heads: int) -> None:
         )
 
 
-def _name(dtype: torch.dtype) -> str:
+def _name(dtype: torch.dtype | torch.layout) -> str:
     return str(dtype).removeprefix("torch.")

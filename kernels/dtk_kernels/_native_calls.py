@@ -2,7 +2,9 @@
 
 import torch
 
-__all__ = ["View", "memory_overlaps", "require_cpu", "view"]
+from dtk_kernels._memory import is_lazy
+
+__all__ = ["View", "require_cpu", "view"]
 
 View = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
 
@@ -11,7 +13,15 @@ _DTYPE_CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
 
 def view(tensor: torch.Tensor) -> View:
-    """Describe a tensor to the compiled module, which keeps no reference: the caller must."""
+    """Describe a tensor to the compiled module, which keeps no reference: the caller must.
+
+    Raises:
+        ValueError: Its bytes in memory are not its values.
+    """
+    if is_lazy(tensor):
+        raise ValueError(
+            "native kernels read memory as it is; resolve_neg() or resolve_conj() the tensor first"
+        )
     return (
         tensor.data_ptr(),
         _DTYPE_CODES.get(tensor.dtype, 3),
@@ -28,19 +38,3 @@ def require_cpu(**tensors: torch.Tensor | None) -> None:
             raise ValueError(
                 f"{argument} must be a CPU tensor for native kernels, got one on {tensor.device}"
             )
-
-
-def memory_overlaps(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether the address ranges of two tensors meet (interleaved views count as meeting)."""
-    return _first_byte(a) < _end_byte(b) and _first_byte(b) < _end_byte(a)
-
-
-def _first_byte(tensor: torch.Tensor) -> int:
-    return tensor.data_ptr()
-
-
-def _end_byte(tensor: torch.Tensor) -> int:
-    if tensor.numel() == 0:
-        return tensor.data_ptr()
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr() + (last + 1) * tensor.element_size()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dtk_kernels._memory import resolved
 from dtk_kernels._native_module import native_module, warn_of_reference, why_no_native_module
 from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
 
@@ -53,7 +54,7 @@ class Operation:
                 raise
         function = self.load(implementation)
         self._check(*args, **kwargs)
-        return function(*args, **kwargs)
+        return _run(function, args, kwargs)
 
     def load(self, implementation: str) -> Callable[..., Any]:
         """Return the function of one implementation.
@@ -82,14 +83,23 @@ class Operation:
     def _run_on_cpu(self, *args: Any, **kwargs: Any) -> Any:
         self._check(*args, **kwargs)
         if native_module() is not None:
-            return self.load("native")(*args, **kwargs)
+            return _run(self.load("native"), args, kwargs)
         warn_of_reference()
-        return self.load("reference")(*args, **kwargs)
+        return _run(self.load("reference"), args, kwargs)
 
     def _run_on_cuda(self, *args: Any, **kwargs: Any) -> Any:
         self._check(*args, **kwargs)
-        return self.load("triton")(*args, **kwargs)
+        return _run(self.load("triton"), args, kwargs)
 
     def _run_on_fake(self, *args: Any, **kwargs: Any) -> Any:
         self._check(*args, **kwargs)
         return self._fake(*args, **kwargs)
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an implementation with tensors whose bytes are their values: kernels read memory as it is."""
+    return function(*map(_resolved, args), **{name: _resolved(value) for name, value in kwargs.items()})
+
+
+def _resolved(value: Any) -> Any:
+    return resolved(value) if isinstance(value, torch.Tensor) else value

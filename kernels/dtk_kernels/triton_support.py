@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import triton
 
+from dtk_kernels._memory import is_lazy
+
 __all__ = ["KernelVariant", "ceil_div", "interpreting", "jit", "launch", "next_power_of_2"]
 
 
@@ -54,8 +56,13 @@ def launch(
     version 3.10 and depends on TRITON_DEFAULT_FP_FUSION until then.
 
     Raises:
-        ValueError: if the tensors live on the CPU and the kernels are not interpreted.
+        ValueError: if a tensor is lazily negated or conjugated, or the tensors live on the CPU and the
+            kernels are not interpreted.
     """
+    if any(isinstance(argument, torch.Tensor) and is_lazy(argument) for argument in arguments):
+        raise ValueError(
+            "Triton kernels read memory as it is; resolve_neg() or resolve_conj() the tensor first"
+        )
     if 0 in grid:
         return
     if device.type == "cpu" and not interpreting():

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import torch
 
-from dtk_kernels._native_calls import View, memory_overlaps, require_cpu, view
+from dtk_kernels._memory import memory_overlaps, resolved
+from dtk_kernels._native_calls import View, require_cpu, view
 from dtk_kernels._native_module import native_module, warn_of_reference
 from dtk_kernels._worker_threads import Handle, PendingWork, PythonThread
 from dtk_kernels.attention.sparse_decode_attention import check as check_attention
@@ -108,6 +109,7 @@ class Workers:
         """
         check_attention(query, keys, values, block_table, block_lengths, scale=scale)
         require_cpu(query=query)
+        query, keys, values = resolved(query), resolved(keys), resolved(values)
         output = torch.empty(query.shape, dtype=torch.float32, device="cpu")
         lse = torch.empty(query.shape[:2], dtype=torch.float32, device="cpu")
         threads = self._threads
@@ -120,7 +122,7 @@ class Workers:
                 lse.copy_(partial[1])
 
             return self._start(lambda: threads.submit(run), (output, lse))
-        table, lengths = block_table.contiguous(), block_lengths.contiguous()
+        table, lengths = resolved(block_table).contiguous(), resolved(block_lengths).contiguous()
         factor = query.shape[2] ** -0.5 if scale is None else scale
         inputs = (view(query), view(keys), view(values), view(table), view(lengths))
         return self._start(
@@ -156,7 +158,12 @@ class Workers:
         views: list[tuple[View, View, View, View]] = []
         held: list[torch.Tensor] = []
         for source_pool, source_ids, target_pool, target_ids in copies:
-            dense = (source_pool, source_ids.contiguous(), target_pool, target_ids.contiguous())
+            dense = (
+                resolved(source_pool),
+                resolved(source_ids).contiguous(),
+                target_pool,
+                resolved(target_ids).contiguous(),
+            )
             views.append((view(dense[0]), view(dense[1]), view(dense[2]), view(dense[3])))
             held.extend(dense)
         return self._start(lambda: threads.submit_copy_blocks(views), None, *held)

@@ -2,7 +2,13 @@
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_dtype, require_shapes, require_tensors
+from dtk_kernels._checks import (
+    require_dtype,
+    require_same_dtype,
+    require_shapes,
+    require_tensors,
+    require_writable,
+)
 from dtk_kernels._operation import Operation
 
 __all__ = ["copy_blocks_"]
@@ -34,6 +40,7 @@ def copy_blocks_(
             written occurs twice.
         NotImplementedError: The named implementation is missing here.
     """
+    require_tensors(source_pool=source_pool, target_pool=target_pool)
     if implementation is None and source_pool.device != target_pool.device:
         implementation = "reference"
     _OPERATION(implementation, source_pool, source_ids, target_pool, target_ids)
@@ -52,6 +59,7 @@ def check(
         )
     require_dtype((torch.int32,), source_ids=source_ids, target_ids=target_ids)
     require_same_dtype(source_pool=source_pool, target_pool=target_pool)
+    require_writable(target_pool=target_pool)
     for side, pool, ids in (("source", source_pool, source_ids), ("target", target_pool, target_ids)):
         if ids.device != pool.device:
             raise ValueError(

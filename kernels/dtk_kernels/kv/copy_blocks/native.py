@@ -3,7 +3,8 @@
 import torch
 
 from dtk_kernels import _native
-from dtk_kernels._native_calls import memory_overlaps, require_cpu, view
+from dtk_kernels._memory import memory_overlaps
+from dtk_kernels._native_calls import require_cpu, view
 
 __all__ = ["copy_blocks_"]
 

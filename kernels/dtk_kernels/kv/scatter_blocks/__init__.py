@@ -8,6 +8,7 @@ from dtk_kernels._checks import (
     require_same_dtype,
     require_shapes,
     require_tensors,
+    require_writable,
 )
 from dtk_kernels._operation import Operation
 
@@ -46,6 +47,7 @@ def _check(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) ->
         )
     require_dtype((torch.int32,), block_ids=block_ids)
     require_same_dtype(pool=pool, blocks=blocks)
+    require_writable(pool=pool)
     require_same_device(pool=pool, block_ids=block_ids, blocks=blocks)
 
 
