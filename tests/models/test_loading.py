@@ -175,7 +175,7 @@ def test_surplus_weights_are_warned_about(folder, caplog):
         ({"device": "gpu"}, "--device: unknown device.*'gpu'"),
         ({"device": "cuda:99"}, "--device: no such GPU"),
         ({"device": "meta"}, "--device: unknown device"),
-        ({"attention": "no-such"}, "cannot load the model.*no-such"),
+        ({"attention": "no-such"}, "attn_implementation: unknown attention function.*no-such.*known: sdpa"),
     ],
 )
 def test_bad_option(options, message, folder):
