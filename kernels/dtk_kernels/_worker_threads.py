@@ -41,7 +41,8 @@ class PendingWork:
             entry.handle = submit()
         except Exception:
             with self._lock:
-                self._entries.remove(entry)
+                if entry in self._entries:  # not after a `clear` of closing workers
+                    self._entries.remove(entry)
             raise
         self.release_ended()
         return entry.handle

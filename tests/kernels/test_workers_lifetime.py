@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dtk_kernels._worker_threads import Handle, PendingWork
 from dtk_kernels.attention import sparse_decode_attention
 from dtk_kernels.workers import Workers
 from tests.kernels.test_workers import long_problem, problem
@@ -53,6 +54,17 @@ def test_dropping_workers_finishes_their_work() -> None:
     del workers
     gc.collect()
     assert all(job.done() for job in jobs)
+
+
+def test_a_submission_that_loses_against_closing_tells_so() -> None:
+    pending = PendingWork()
+
+    def refused() -> Handle:
+        pending.clear()  # what closing does at the end, in another thread
+        raise RuntimeError("these workers are closed")
+
+    with pytest.raises(RuntimeError, match=r"^these workers are closed$"):
+        pending.start(refused, ())
 
 
 PRELUDE = """
