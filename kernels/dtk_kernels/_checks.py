@@ -4,6 +4,9 @@ All of them look at metadata only (shape, dtype, device, strides), so they also 
 table holds is checked by the implementations, which read it anyway.
 """
 
+import numbers
+from typing import Any
+
 import torch
 
 from dtk_kernels._memory import has_own_memory_for_each_value, is_lazy
@@ -11,7 +14,9 @@ from dtk_kernels._memory import has_own_memory_for_each_value, is_lazy
 __all__ = [
     "FLOAT_DTYPES",
     "require_contiguous_last_dim",
+    "require_count",
     "require_dtype",
+    "require_finite",
     "require_grouped_heads",
     "require_same_device",
     "require_same_dtype",
@@ -119,6 +124,25 @@ def require_contiguous_last_dim(**tensors: torch.Tensor) -> None:
     for argument, tensor in tensors.items():
         if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
             raise ValueError(f"{argument} must be contiguous in its last dim, got strides {tensor.stride()}")
+
+
+def require_finite(**factors: Any) -> None:
+    """Raise TypeError unless every factor is a number or None, ValueError unless float32 can hold it."""
+    for argument, factor in factors.items():
+        if factor is None:
+            continue
+        if not isinstance(factor, numbers.Real | torch.SymFloat | torch.SymInt):
+            raise TypeError(f"{argument} must be a number or None, got {type(factor).__name__}")
+        if not abs(factor) <= torch.finfo(torch.float32).max:  # in this form NaN fails, too
+            raise ValueError(f"{argument} must be a finite float32 number, got {factor}")
+
+
+def require_count(argument: str, count: Any) -> None:
+    """Raise TypeError unless a count is an integer, ValueError if it is negative."""
+    if not isinstance(count, numbers.Integral | torch.SymInt):
+        raise TypeError(f"{argument} must be an integer, got {count!r}")
+    if count < 0:
+        raise ValueError(f"{argument} must be at least 0, got {count}")
 
 
 def require_grouped_heads(num_query_heads: int, num_kv_heads: int) -> None:

@@ -104,7 +104,8 @@ class Workers:
         may. What the tables hold is checked by the worker, so `Job.wait` raises ValueError for it.
 
         Raises:
-            ValueError: A shape, dtype, device or stride does not fit.
+            TypeError: scale is no number.
+            ValueError: A shape, dtype, device or stride does not fit, or scale is not finite.
             RuntimeError: The workers are closed, or belong to the process before a fork.
         """
         check_attention(query, keys, values, block_table, block_lengths, scale=scale)
@@ -142,8 +143,8 @@ class Workers:
         The blocks must not change before the job is done; the ids may.
 
         Raises:
-            ValueError: A shape, dtype, device or id does not fit (nothing is copied then), or a source pool
-                shares memory with its target pool.
+            ValueError: A shape, dtype, device or id does not fit (nothing is copied then), a source pool
+                shares memory with its target pool, or a target pool has not its own memory for each value.
             RuntimeError: The workers are closed, or belong to the process before a fork.
         """
         for source_pool, source_ids, target_pool, target_ids in copies:

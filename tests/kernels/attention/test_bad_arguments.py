@@ -136,7 +136,32 @@ BAD: list[tuple[str, str, Any, str]] = [
         "block_lengths holds 5; lengths must be in 0..4, the block size",
     ),
     ("block_digest", "block_lengths", torch.zeros(5), "block_lengths must be int32, got float32"),
+    ("sparse_decode_attention", "scale", float("nan"), "scale must be a finite float32 number, got nan"),
+    ("sparse_decode_attention", "scale", float("-inf"), "scale must be a finite float32 number, got -inf"),
+    ("sparse_decode_attention", "scale", 1e39, "scale must be a finite float32 number, got 1e+39"),
+    ("sparse_decode_attention", "scale", "1", "scale must be a number or None, got str"),
+    (
+        "sparse_decode_attention", "keys", torch.zeros(5, 3, 4, 8).to_sparse(),
+        "keys must be a dense tensor, got a tensor of layout sparse_coo",
+    ),
+    (
+        "block_digest", "keys", torch.zeros(5, 8).to_sparse(),
+        "keys must be a dense tensor, got a tensor of layout sparse_coo",
+    ),
+    (
+        "merge_partials", "outputs", torch.nested.nested_tensor([torch.zeros(2, 8)], layout=torch.jagged),
+        "outputs must be a dense tensor, got a nested tensor of layout jagged",
+    ),
     ("select_blocks", "num_selected", -1, "num_selected must be at least 0, got -1"),
+    ("select_blocks", "num_selected", 2.5, "num_selected must be an integer, got 2.5"),
+    ("select_blocks", "num_selected", "3", "num_selected must be an integer, got '3'"),
+    *(
+        (
+            "select_blocks", "num_selected", count,
+            f"num_selected must be at most 1048576, or the 4 columns of scores if they are more, got {count}",
+        )
+        for count in (2**20 + 1, 2**31, 2**63)
+    ),
     ("select_blocks", "scores", torch.zeros(2, 1, 4).half(), "scores must be float32, got float16"),
     ("select_blocks", "forced", torch.zeros((2, 4), dtype=INT), "forced must be bool, got int32"),
     (

@@ -93,6 +93,14 @@ def test_within_one_pool_reads_come_before_writes(implementation: str | None) ->
     assert pool[:, 0].tolist() == [2.0, 0.0, 2.0, 0.0]
 
 
+@pytest.mark.parametrize("implementation", BOTH)
+def test_scatter_reads_a_shared_pool_before_it_writes(implementation: str | None) -> None:
+    pool = torch.arange(4.0)[:, None].repeat(1, 3)
+    ids = torch.tensor([1, 2, 3], dtype=torch.int32)
+    scatter_blocks_(pool, ids, pool[:3], implementation=implementation)
+    assert pool[:, 0].tolist() == [0.0, 0.0, 1.0, 2.0]
+
+
 BAD_IDS = [([0, 4], "holds 4; ids are -1 (no block) or below 4, the pool size"), ([-2], "holds -2; ids")]
 
 

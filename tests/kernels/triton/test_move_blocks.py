@@ -137,6 +137,12 @@ def test_copy(
     assert torch.equal(as_bytes(target_on_device.cpu()), expected)
 
 
+def test_scatter_reads_a_shared_pool_before_it_writes(device: torch.device) -> None:
+    pool = torch.arange(4.0, device=device)[:, None].repeat(1, 3)
+    scatter_blocks_(pool, torch.tensor([1, 2, 3], dtype=torch.int32, device=device), pool[:3])
+    assert pool[:, 0].tolist() == [0.0, 0.0, 1.0, 2.0]
+
+
 def test_ids_beyond_the_pools_are_left_out(device: torch.device) -> None:
     source, target = torch.ones(2, 3, device=device), torch.zeros(4, 3, device=device)
     source_ids = torch.tensor([2, 1, 0, 2**30], dtype=torch.int32, device=device)

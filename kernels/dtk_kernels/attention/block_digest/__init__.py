@@ -32,7 +32,8 @@ def block_digest(
         `(key_min, key_max)`, each `[num_blocks, num_kv_heads, head_dim]` in the dtype of `keys`.
 
     Raises:
-        ValueError: A shape, dtype, device or stride does not fit, or a length is not in 0..block_size.
+        ValueError: A shape, dtype, device or stride does not fit, or a length is not in 0..block_size (not
+            checked on a GPU, which must not wait: it counts as the nearest length that is).
         NotImplementedError: The named implementation is missing here.
     """
     result: tuple[torch.Tensor, torch.Tensor] = _OPERATION(implementation, keys, block_lengths)

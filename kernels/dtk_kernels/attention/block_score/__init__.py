@@ -50,7 +50,7 @@ def block_score(
 
     Raises:
         ValueError: A shape, dtype, device, stride or name does not fit, or the table names a block that the
-            pool does not have.
+            pool does not have (not checked on a GPU, which must not wait: it scores -inf).
         NotImplementedError: The named implementation is missing here.
     """
     result: torch.Tensor = _OPERATION(

@@ -11,6 +11,7 @@ from dtk_kernels._checks import (
     FLOAT_DTYPES,
     require_contiguous_last_dim,
     require_dtype,
+    require_finite,
     require_grouped_heads,
     require_same_device,
     require_same_dtype,
@@ -50,8 +51,11 @@ def sparse_decode_attention(
         natural-log log-sum-exp of the scaled scores. An empty selection gives (0, -inf).
 
     Raises:
-        ValueError: A shape, dtype, device or stride does not fit, the table names a block that the pool does
-            not have, or a length is not in 0..block_size.
+        TypeError: scale is no number.
+        ValueError: A shape, dtype, device or stride does not fit, scale is not finite, the table names a
+            block that the pool does not have, or a length is not in 0..block_size. What tables hold is not
+            checked on a GPU, which must not wait: such a block is skipped, such a length is the nearest in
+            range.
         NotImplementedError: The named implementation is missing here.
     """
     result: tuple[torch.Tensor, torch.Tensor] = _OPERATION(
@@ -90,6 +94,7 @@ def check(
         query=query, keys=keys, values=values, block_table=block_table, block_lengths=block_lengths
     )
     require_contiguous_last_dim(query=query, keys=keys, values=values)
+    require_finite(scale=scale)
 
 
 def _fake(

@@ -25,7 +25,7 @@ def copy_blocks_(
     """Copy block `source_ids[i]` of one pool to block `target_ids[i]` of another, in place.
 
     All reads come before all writes, so the pools may be one and the same. Nothing is written if an id is
-    wrong. Pools on different devices are copied by torch.
+    found wrong. Pools on different devices are copied by torch.
 
     Args:
         source_pool: `[num_source_blocks, ...]`, any dtype and strides.
@@ -36,8 +36,11 @@ def copy_blocks_(
         implementation: "reference", "native" or "triton" instead of the best one for the device.
 
     Raises:
-        ValueError: A shape, dtype or device does not fit, an id is not in its pool, or a target that would be
-            written occurs twice.
+        ValueError: A shape, dtype or device does not fit, the target pool has not its own memory for each
+            value (as after `expand`) or is a lazy view (as of `conj`), an id is not in its pool, or a target
+            that would be written occurs twice. Ids are not checked where both pools are on one GPU, which
+            must not wait: a pair with one outside its pool is skipped, and of blocks for the same target any
+            may be written, in parts.
         NotImplementedError: The named implementation is missing here.
     """
     require_tensors(source_pool=source_pool, target_pool=target_pool)

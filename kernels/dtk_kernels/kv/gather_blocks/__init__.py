@@ -22,7 +22,8 @@ def gather_blocks(
         `[num_blocks, ...]`, contiguous, in the dtype of `pool`.
 
     Raises:
-        ValueError: A shape, dtype or device does not fit, or an id is not in the pool.
+        ValueError: A shape, dtype or device does not fit, or an id is not in the pool (not checked on a GPU,
+            which must not wait: its block is zeros).
         NotImplementedError: The named implementation is missing here.
     """
     result: torch.Tensor = _OPERATION(implementation, pool, block_ids)

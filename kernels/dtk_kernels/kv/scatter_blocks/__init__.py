@@ -22,16 +22,20 @@ def scatter_blocks_(
     *,
     implementation: str | None = None,
 ) -> None:
-    """Write blocks into a pool, in place. Nothing is written if an id is wrong.
+    """Write blocks into a pool, in place. Nothing is written if an id is found wrong.
 
     Args:
         pool: `[num_pool_blocks, ...]`, any dtype and strides; an inference buffer (no gradients).
         block_ids: int32 `[num_blocks]`, each id at most once; -1 leaves that block out.
-        blocks: `[num_blocks, ...]`, dtype of `pool`; must not share memory with it.
+        blocks: `[num_blocks, ...]`, dtype of `pool`. It may share memory with the pool: then all is read
+            before any is written, at the price of a copy.
         implementation: "reference", "native" or "triton" instead of the best one for the device.
 
     Raises:
-        ValueError: A shape, dtype or device does not fit, an id is not in the pool or occurs twice.
+        ValueError: A shape, dtype or device does not fit, the pool has not its own memory for each value (as
+            after `expand`) or is a lazy view (as of `conj`), or an id is not in the pool or occurs twice. Ids
+            are not checked on a GPU, which must not wait: one outside the pool is left out, and of blocks
+            with the same id any may be written, in parts.
         NotImplementedError: The named implementation is missing here.
     """
     _OPERATION(implementation, pool, block_ids, blocks)

@@ -3,6 +3,7 @@
 import torch
 
 from dtk_kernels import _native
+from dtk_kernels._memory import memory_overlaps
 from dtk_kernels._native_calls import require_cpu, view
 
 __all__ = ["scatter_blocks_"]
@@ -12,4 +13,6 @@ def scatter_blocks_(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.T
     """Write each block to its place in the pool, none where the id is -1."""
     require_cpu(pool=pool)
     ids = block_ids.contiguous()
+    if memory_overlaps(pool, blocks):
+        blocks = blocks.clone()
     _native.scatter_blocks(view(pool), view(ids), view(blocks))

@@ -2,6 +2,7 @@
 
 import torch
 
+from dtk_kernels._memory import memory_overlaps
 from dtk_kernels.kv import triton_kernel as shared
 from dtk_kernels.triton_support import KernelVariant
 
@@ -14,8 +15,10 @@ def scatter_blocks_(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.T
     Args:
         pool: `[P, ...]`, any strides.
         block_ids: `[n]` int32, -1 skipped. An id must not come twice: programs run in no order.
-        blocks: `[n, ...]` of the pool's dtype; must not overlap the pool.
+        blocks: `[n, ...]` of the pool's dtype; copied first where it shares memory with the pool.
     """
+    if memory_overlaps(pool, blocks):
+        blocks = blocks.clone()
     shared.move_blocks(blocks, None, pool, block_ids, num_pairs=block_ids.shape[0])
 
 
