@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -266,14 +266,19 @@ def test_list_shows_what_a_claim_costs_and_needs(capsys: pytest.CaptureFixture[s
 # From here on in processes of their own.
 
 
-def start(*arguments: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+def start(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdout: IO[str] | int = subprocess.PIPE,
+    stderr: IO[str] | int = subprocess.PIPE,
+) -> "subprocess.Popen[str]":
     paths = os.pathsep.join([str(Path(path).resolve()) for path in sys.path if path])
     return subprocess.Popen(
         [sys.executable, str(DRIVER), str(Path("../claims").resolve()), "repro", *arguments],
         env=os.environ | {"PYTHONPATH": paths} | dict(environment or {}),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
         text=True,
     )
 
@@ -338,6 +343,23 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(tmp_path: Path) -> None:
     code, out, _ = finish(start("run", "--resume", document["data"]["run_dir"]))
     assert code == 0
     assert plain(out).endswith("4 of 4 testable claims pass")
+
+
+@pytest.mark.parametrize("pause_seconds", [0.001, 0.02, 0.3])
+def test_a_hail_of_ctrl_c_leaves_the_message(tmp_path: Path, pause_seconds: float) -> None:
+    log, _ = write_waiting_claims(tmp_path)
+    with Path("err").open("w") as err, Path("out").open("w") as out:
+        process = start("run", "--threads", "1", "--json", stdout=out, stderr=err)
+        wait_for(log, "wait", process)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(pause_seconds)
+    run_dir = next(Path("runs").iterdir())
+    document = json.loads(Path("out").read_text())
+    assert [row["id"] for row in document["data"]["claims"]] == ["sample.a", "sample.b"]
+    assert f"go on with: dtk repro run --resume {run_dir}\n" in Path("err").read_text()
+    assert process.returncode == 130
+    assert (run_dir / "report.html").is_file()
 
 
 def test_a_second_process_cannot_join_a_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dtk.errors import DtkError, NotTestableError, RunFailedError
 
 if TYPE_CHECKING:
     from dtk.repro.folder import RunFolder
+    from dtk.repro.interrupts import InterruptGuard
     from dtk.repro.result import RunConfig
     from dtk.repro.runner import Outcome
 
@@ -61,24 +62,19 @@ def run(
     3 nothing testable here, 4 the run failed, 130 interrupted.
     """
     output = Output("repro run", as_json=as_json, quiet=quiet, verbose=verbose)
-    from dtk.repro.catalogue import total_minutes
-    from dtk.repro.context import RunContext
-    from dtk.repro.progress import RunDisplay
-    from dtk.repro.runner import exit_code, run_claims
+    from dtk.repro.interrupts import InterruptGuard
+    from dtk.repro.runner import exit_code
     from dtk.repro.session import Request, open_run
 
     request = Request(claims or (), quick, resume, out or Path("runs"), seed, threads)
-    with open_run(request, ("dtk", *sys.argv[1:])) as (folder, config), output.progress() as progress:
-        minutes = max(round(total_minutes(config.claims)), 1)
-        number = f"{len(config.claims)} claim{'s' if len(config.claims) > 1 else ''}"
-        output.say(f"{number}, about {minutes} min; run folder: {folder.path}")
-        display = RunDisplay(output.say, progress)
-        context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
-        outcome = run_claims(folder, config, context, display)
-        outcome, talk = _write_report(folder, outcome, None if out else Path("report.html"))
-    _finish(output, folder, config, outcome)
-    for line in talk:
-        output.say(line)
+    target = Path("report.html") if out is None else None
+    with InterruptGuard() as guard:
+        with open_run(request, ("dtk", *sys.argv[1:])) as (folder, config):
+            outcome = _run_claims(output, folder, config)
+            outcome, talk = _write_report(folder, outcome, target, guard)
+        _finish(output, folder, config, outcome)
+        for line in talk:
+            output.say(line)
     raise typer.Exit(exit_code(outcome))
 
 
@@ -117,8 +113,24 @@ def report(
     output.finish({"report": str(path)}, show=lambda console: console.print(str(path), soft_wrap=True))
 
 
+def _run_claims(output: Output, folder: "RunFolder", config: "RunConfig") -> "Outcome":
+    """Run the claims, and show how it goes."""
+    from dtk.repro.catalogue import total_minutes
+    from dtk.repro.context import RunContext
+    from dtk.repro.progress import RunDisplay
+    from dtk.repro.runner import run_claims
+
+    minutes = max(round(total_minutes(config.claims)), 1)
+    number = f"{len(config.claims)} claim{'s' if len(config.claims) > 1 else ''}"
+    with output.progress() as progress:
+        output.say(f"{number}, about {minutes} min; run folder: {folder.path}")
+        display = RunDisplay(output.say, progress)
+        context = RunContext(seed=config.seed, threads=config.threads, progress=display.progress)
+        return run_claims(folder, config, context, display)
+
+
 def _write_report(
-    folder: "RunFolder", outcome: "Outcome", target: Path | None
+    folder: "RunFolder", outcome: "Outcome", target: Path | None, guard: "InterruptGuard"
 ) -> tuple["Outcome", list[str]]:
     """Write the report, and copy it to `target`; return the outcome, which may fail here, and what to say.
 
@@ -127,6 +139,8 @@ def _write_report(
     from dtk.repro.report import write_report
     from dtk.repro.session import copy_report
 
+    if outcome.interrupted:
+        guard.hush()
     talk = []
     try:
         report = write_report(folder)
@@ -138,6 +152,9 @@ def _write_report(
             )
     except DtkError as error:
         outcome = outcome._replace(error=outcome.error or error)
+    except KeyboardInterrupt:
+        guard.hush()
+        outcome = outcome._replace(interrupted=True)
     return outcome, talk
 
 
@@ -158,9 +175,9 @@ def _finish(output: Output, folder: "RunFolder", config: "RunConfig", outcome: "
     if error is not None and output.as_json:
         document = json_document(output.command, "error", data=data, warnings=output.warnings, error=error)
         output.stdout.file.write(document + "\n")
-        return
-    status = "ok" if exit_code(outcome) is ExitCode.PASSED else "failed"
-    output.finish(data, status=status, show=lambda console: show_results(console, config.claims, results))
+    else:
+        status = "ok" if exit_code(outcome) is ExitCode.PASSED else "failed"
+        output.finish(data, status=status, show=lambda console: show_results(console, config.claims, results))
     if error is not None:
         output.stderr.print(f"dtk: {error}", soft_wrap=True, markup=False)
 
