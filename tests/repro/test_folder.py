@@ -1,6 +1,7 @@
 """A run's folder: nothing is lost to a kill at any byte, damage is named, two writers never meet."""
 
 import json
+import logging
 import math
 import shutil
 import subprocess
@@ -100,14 +101,21 @@ def test_a_kill_at_any_byte_costs_at_most_the_line_being_written(tmp_path: Path,
     assert list(folder.results(CONFIG)) == [*survivors, "sample.c"]
 
 
-def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
+def test_damage_in_the_middle_costs_only_its_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = fresh(tmp_path)
     folder.append(result("a"))
     with (folder.path / "results.jsonl").open("a") as stream:
-        stream.write("{broken}\n")
+        stream.write("{broken}\n\n")
     folder.append(result("b"))
-    with pytest.raises(InputError, match=r"results\.jsonl, line 2, is damaged"):
-        folder.results(CONFIG)
+    logger = logging.getLogger("dtk.repro.folder")
+    logger.addHandler(caplog.handler)
+    try:
+        for _ in range(2):
+            assert list(folder.results(CONFIG)) == ["sample.a", "sample.b"]
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert len({record.getMessage() for record in caplog.records}) == 1
+    assert "2 damaged lines skipped (the first is line 2)" in caplog.records[0].getMessage()
 
 
 def test_a_second_process_is_kept_out_and_a_killed_one_is_not(tmp_path: Path) -> None:

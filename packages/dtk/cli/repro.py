@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dtk.cli.options import JsonOption, OutOption, QuietOption, ThreadsOption, VerboseOption
+from dtk.cli.options import JsonOption, OutOption, QuietOption, VerboseOption
 from dtk.cli.output import Output, json_document
-from dtk.errors import DtkError, NotTestableError, RunFailedError
+from dtk.errors import DtkError, InputError, NotTestableError, RunFailedError
+from dtk.repro.values import MAX_SEED, MAX_THREADS
 
 if TYPE_CHECKING:
     from dtk.repro.folder import RunFolder
@@ -36,7 +37,21 @@ ResumeOption = Annotated[
 SeedOption = Annotated[
     int | None,
     typer.Option(
-        "--seed", min=0, help="Seed of all random choices. Default: 0.", rich_help_panel="Common options"
+        "--seed",
+        min=0,
+        max=MAX_SEED,
+        help="Seed of all random choices. Default: 0.",
+        rich_help_panel="Common options",
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        max=MAX_THREADS,
+        help="CPU threads in all. Default: the cores of this machine.",
+        rich_help_panel="Common options",
     ),
 ]
 
@@ -62,6 +77,7 @@ def run(
     3 nothing testable here, 4 the run failed, 130 interrupted.
     """
     output = Output("repro run", as_json=as_json, quiet=quiet, verbose=verbose)
+    _require_current_folder()
     from dtk.repro.interrupts import InterruptGuard
     from dtk.repro.runner import exit_code
     from dtk.repro.session import Request, open_run
@@ -106,11 +122,22 @@ def report(
 ) -> None:
     """Make the report of a run again, from its folder alone."""
     output = Output("repro report", as_json=as_json, quiet=quiet, verbose=verbose)
+    _require_current_folder()
     from dtk.repro.folder import find_run
     from dtk.repro.report import write_report
 
     path = write_report(find_run(run_dir, out or Path("runs")))
     output.finish({"report": str(path)}, show=lambda console: console.print(str(path), soft_wrap=True))
+
+
+def _require_current_folder() -> None:
+    """Refuse to start in a folder that is gone, where every relative path fails with a riddle."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise InputError(
+            "the current folder is gone or cannot be read", hint="change to a folder that exists"
+        ) from error
 
 
 def _run_claims(output: Output, folder: "RunFolder", config: "RunConfig") -> "Outcome":

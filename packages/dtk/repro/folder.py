@@ -5,9 +5,10 @@ synced before the next claim starts, and half a line left by a kill is cut off w
 """
 
 import contextlib
+import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,48 +17,17 @@ import filelock
 import pydantic
 
 from dtk.errors import InputError, RunFailedError
+from dtk.repro.manifest import Invocation, Manifest, describe_problem
 from dtk.repro.result import ClaimResult, RunConfig
 
-__all__ = ["Manifest", "RunFolder", "find_run", "make_folder", "utc_now", "write_atomically"]
+__all__ = ["RunFolder", "find_run", "make_folder", "utc_now", "write_atomically"]
 
 _MANIFEST = "manifest.json"
 _RESULTS = "results.jsonl"
 
+_START_AFRESH = "put the file right, or start a fresh run: 'dtk repro run'"
 
-class Invocation(pydantic.BaseModel):
-    """One start of the run: the first, or a resume.
-
-    Attributes:
-        started_utc: ISO 8601 time.
-        argv: The command line.
-        environment: `capture_environment()` of then.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    started_utc: str
-    argv: tuple[str, ...]
-    environment: dict[str, Any]
-
-
-class Manifest(pydantic.BaseModel):
-    """What `manifest.json` holds.
-
-    Attributes:
-        manifest_schema: Version of the file's shape (key `schema`).
-        run_id: Name of the folder.
-        config_hash: `RunConfig.hash`.
-        config: The resolved configuration.
-        invocations: The first start and every resume.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
-
-    manifest_schema: str = pydantic.Field(default="dtk.repro.manifest/1", alias="schema")
-    run_id: str
-    config_hash: str
-    config: RunConfig
-    invocations: tuple[Invocation, ...]
+_logger = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -65,6 +35,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._damaged_lines = 0
 
     @classmethod
     def create(
@@ -110,17 +81,17 @@ class RunFolder:
             InputError: If it is missing or not one of ours.
         """
         file = self.path / _MANIFEST
+        if not file.is_file():
+            hint = "give a folder that 'dtk repro run' made, for example runs/20261130T120000Z-0123abcd"
+            raise InputError("not the folder of a run", field="RUN_DIR", value=str(self.path), hint=hint)
         try:
             return Manifest.model_validate_json(file.read_bytes())
         except OSError as error:
-            hint = "give a folder that 'dtk repro run' made, for example runs/20261130T120000Z-0123abcd"
-            raise InputError(
-                "not the folder of a run", field="RUN_DIR", value=str(self.path), hint=hint
-            ) from error
+            raise InputError(f"cannot read {file}: {error.strerror}", hint="allow to read it") from error
         except pydantic.ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in problem["loc"])
-            raise InputError(f"cannot read {file}: {where}: {problem['msg']}", field="RUN_DIR") from error
+            raise InputError(
+                f"{file} is damaged: {describe_problem(error)}", field="RUN_DIR", hint=_START_AFRESH
+            ) from error
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest."""
@@ -141,18 +112,21 @@ class RunFolder:
         """Read the results that belong to `config`, by claim id and in the order of its claims.
 
         Of several lines for a claim the last one counts; lines that other settings or other code made do not.
+        Damaged lines are skipped with a warning, so that their claims run again.
 
         Raises:
-            InputError: For a damaged line other than half a line at the end, which a kill may leave.
+            InputError: If the file cannot be read.
         """
         latest: dict[str, ClaimResult] = {}
+        damaged = []
         for number, line in enumerate(self._whole_lines(), start=1):
             try:
                 result = ClaimResult.model_validate_json(line)
-            except pydantic.ValidationError as error:
-                file = self.path / _RESULTS
-                raise InputError(f"{file}, line {number}, is damaged", hint="start a fresh run") from error
-            latest[result.id] = result
+            except pydantic.ValidationError:
+                damaged.append(number)
+            else:
+                latest[result.id] = result
+        self._warn_of_damage(damaged)
         return {
             claim.id: latest[claim.id]
             for claim in config.claims
@@ -170,20 +144,38 @@ class RunFolder:
         except OSError as error:
             raise RunFailedError(f"cannot write {file}: {error.strerror or error}") from error
 
+    def _warn_of_damage(self, numbers: Sequence[int]) -> None:
+        """Warn of damaged lines, once for the same ones."""
+        if len(numbers) > self._damaged_lines:
+            lines = f"{len(numbers)} damaged line{'s' if len(numbers) > 1 else ''}"
+            first = f"{'the first is' if len(numbers) > 1 else 'it is'} line {numbers[0]}"
+            text = "%s: %s skipped (%s); a resumed run checks their claims again"
+            _logger.warning(text, self.path / _RESULTS, lines, first)
+        self._damaged_lines = len(numbers)
+
     def _whole_lines(self) -> list[bytes]:
         file = self.path / _RESULTS
         if not file.exists():
             return []
-        return file.read_bytes().split(b"\n")[:-1]
+        if not file.is_file():
+            raise InputError(f"{file} is not a file", field="RUN_DIR", hint=_START_AFRESH)
+        try:
+            return file.read_bytes().split(b"\n")[:-1]
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}", hint="allow to read it") from error
 
     def _cut_half_line(self) -> None:
         """Drop an unfinished last line, so that the next one starts on its own."""
         file = self.path / _RESULTS
         whole_bytes = sum(len(line) + 1 for line in self._whole_lines())
-        if file.exists() and file.stat().st_size > whole_bytes:
+        if not file.exists() or file.stat().st_size == whole_bytes:
+            return
+        try:
             with file.open("r+b") as stream:
                 stream.truncate(whole_bytes)
                 os.fsync(stream.fileno())
+        except OSError as error:
+            raise RunFailedError(f"cannot write {file}: {error.strerror or error}") from error
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -191,14 +183,20 @@ class RunFolder:
 
         Raises:
             InputError: If another process is at it.
+            RunFailedError: If the disk refuses.
         """
-        lock = filelock.FileLock(self.path / ".lock")
+        file = self.path / ".lock"
+        lock = filelock.FileLock(file)
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout as error:
             raise InputError(
                 "another process is working on this run", field="--resume", value=str(self.path)
             ) from error
+        except (OSError, NotImplementedError) as error:
+            problem = "it is a folder" if file.is_dir() else str(getattr(error, "strerror", None) or error)
+            hint = f"remove {file}, or start a fresh run: 'dtk repro run'"
+            raise RunFailedError(f"cannot lock {file}: {problem}", hint=hint) from error
         try:
             self._cut_half_line()
             yield

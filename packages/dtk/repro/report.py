@@ -9,7 +9,8 @@ from typing import Any
 from dtk.repro.claim import Claim
 from dtk.repro.drawing import draw_svg
 from dtk.repro.environment import environment_differences
-from dtk.repro.folder import Manifest, RunFolder, make_folder, write_atomically
+from dtk.repro.folder import RunFolder, make_folder, write_atomically
+from dtk.repro.manifest import Manifest
 from dtk.repro.result import ClaimResult, count_statuses
 from dtk.repro.tolerance import format_band
 from dtk.repro.values import by_name, format_bytes, format_scalar, format_value

@@ -11,7 +11,7 @@ import pydantic
 from dtk.repro.claim import Claim
 from dtk.repro.observed import Plot
 from dtk.repro.tolerance import Band
-from dtk.repro.values import Basis, Status, finite_or_none
+from dtk.repro.values import MAX_SEED, MAX_THREADS, Basis, Status, finite_or_none
 
 __all__ = ["ClaimResult", "Failure", "RunConfig", "count_statuses", "result_row"]
 
@@ -31,10 +31,10 @@ class RunConfig(_Model):
         source_hash: Hash of dtk's own files, so that results of other code are not taken for this code's.
     """
 
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = pydantic.Field(min_length=1)
     references: dict[str, dict[str, str]] = {}
-    seed: int
-    threads: int
+    seed: int = pydantic.Field(ge=0, le=MAX_SEED)
+    threads: int = pydantic.Field(ge=1, le=MAX_THREADS)
     source_hash: str
 
     @property

@@ -11,6 +11,7 @@ from dtk.repro.environment import available_threads, capture_environment, hash_s
 from dtk.repro.folder import RunFolder, find_run, write_atomically
 from dtk.repro.report import GENERATOR
 from dtk.repro.result import RunConfig
+from dtk.repro.values import MAX_THREADS
 
 __all__ = ["Request", "copy_report", "open_run"]
 
@@ -91,7 +92,7 @@ def _fresh_config(request: Request) -> RunConfig:
         claims=claims,
         references={paper.paper: paper.reference for paper in papers if paper.paper in used},
         seed=request.seed or 0,
-        threads=request.threads or available_threads(),
+        threads=request.threads or min(available_threads(), MAX_THREADS),
         source_hash=hash_sources(),
     )
 

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import pydantic
 
 __all__ = [
+    "MAX_SEED",
+    "MAX_THREADS",
     "Basis",
     "Model",
     "Scalar",
@@ -18,6 +20,12 @@ __all__ = [
     "format_scalar",
     "format_value",
 ]
+
+MAX_SEED: Final = 2**63 - 1
+"""Largest seed of a run: seeds are what `torch.Generator.manual_seed` takes, and not negative."""
+
+MAX_THREADS: Final = 4096
+"""Most CPU threads of a run; more than any machine has cores."""
 
 Basis = Literal["measured", "emulated", "simulated", "analytic", "published"]
 """What a figure rests on; `published` is the paper's own word."""
