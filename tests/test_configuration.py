@@ -1,7 +1,8 @@
 """Layered configuration: which layer wins, and what each mistake says."""
 
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
@@ -66,7 +67,15 @@ def test_toml_and_yaml_say_the_same(toml: Path, tmp_path: Path) -> None:
         ("c.toml", b"\xff\xfe", "cannot read"),
         ("c.yaml", b"a: [1", "not valid"),
         ("c.yaml", b"- 1\n- 2\n", "must hold a table"),
-        ("c.yaml", b"", "must hold a table"),
+        ("c.yaml", b"when: 2020-13-01", "not valid: month must be in 1..12"),
+        ("c.yaml", b"n: " + b"9" * 5000, "not valid"),
+        ("c.yaml", b"a: " + b"[" * 3000, "not valid"),
+        ("c.yaml", b"a: !!timestamp soon", "not valid"),
+        ("c.yaml", b"a: !!bool perhaps", "not valid"),
+        ("c.yaml", b"a: &x [1, 1]\nb: [*x, *x]", "aliases"),
+        ("c.yaml", b"a: &x [*x]", "aliases"),
+        ("c.toml", b"n = " + b"9" * 5000, "not valid"),
+        ("c.toml", b"a = " + b"[" * 3000, "nested too deeply"),
         ("c.yaml", b"!!python/object/apply:os.getcwd []", "not valid"),
         ("c.json", b"{}", "unknown kind of file"),
     ],
@@ -79,6 +88,35 @@ def test_bad_files(name: str, content: bytes, message: str, tmp_path: Path) -> N
     assert caught.value.field == "--config"
     assert caught.value.value == str(file)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["c.toml", "c.yaml"])
+@pytest.mark.parametrize("content", [b"", b"# nothing set\n", b"\xef\xbb\xbf"])
+def test_an_empty_file_sets_nothing(name: str, content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert read_config_file(file) == {}
+
+
+@pytest.mark.parametrize(("name", "text"), [("c.toml", "rate = 0.25"), ("c.yaml", "rate: 0.25")])
+def test_a_byte_order_mark_is_not_part_of_the_first_key(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read_config_file(file) == {"rate": 0.25}
+
+
+def test_an_empty_path_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="it is a folder"):
+        read_config_file(Path())
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    os.mkfifo(file)
+    with pytest.raises(InputError, match="not a regular file"):
+        read_config_file(file)
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder"])
@@ -114,6 +152,18 @@ def test_bad_assignments(assignment: str) -> None:
         parse_assignment(assignment)
 
 
+@pytest.mark.parametrize("assignment", ["a=1\nb=2", "a=1\r\n[b]", "a=text\nmore", "a\nb=1"])
+def test_an_assignment_sets_one_key(assignment: str) -> None:
+    with pytest.raises(InputError, match="must be one line"):
+        parse_assignment(assignment)
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "{a=" * 3000, "9" * 5000], ids=["list", "table", "integer"])
+def test_an_assignment_beyond_the_parser(text: str) -> None:
+    with pytest.raises(InputError, match="not valid"):
+        parse_assignment(f"a={text}")
+
+
 def test_an_assignment_into_a_value(toml: Path) -> None:
     with pytest.raises(InputError, match="block_size is a value, not a table"):
         load_config(Outer, file=toml, assignments=["block_size.x=1"])
@@ -143,6 +193,48 @@ def test_what_pydantic_refuses(
         validate(Outer, values)
     assert caught.value.field == field
     assert hint is None or hint in (caught.value.hint or "")
+
+
+class Mixed(pydantic.BaseModel):
+    either: int | bool = 1
+    switch: bool = False
+    anything: Any = None
+    some: tuple[Annotated[int, pydantic.Field(ge=0)], ...] | int | None = None
+    level: Literal[1, 2] = 1
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [
+        (Outer, "block_size"),
+        (Outer, "rate"),
+        (Outer, "inner.depth"),
+        (Chip, "memory"),
+        (Mixed, "some"),
+        (Mixed, "level"),
+    ],
+)
+def test_a_boolean_is_not_a_number(model: type[pydantic.BaseModel], path: str, value: bool) -> None:
+    with pytest.raises(InputError, match="must be a number") as caught:
+        load_config(model, assignments=[f"{path}={str(value).lower()}"])
+    assert (caught.value.field, caught.value.value) == (path, value)
+
+
+def test_a_boolean_in_a_list_is_not_a_number() -> None:
+    with pytest.raises(InputError, match="must be a number"):
+        load_config(Mixed, assignments=["some=[1, true]"])
+
+
+def test_a_boolean_is_a_boolean() -> None:
+    values = {"either": True, "switch": True, "anything": True}
+    assert validate(Mixed, values).model_dump(include=set(values)) == values
+
+
+def test_an_unknown_key_is_named_as_written() -> None:
+    with pytest.raises(InputError, match="unknown key") as caught:
+        load_config(Outer, assignments=["block-size=1"])
+    assert caught.value.field == "block-size"
 
 
 def test_the_offending_value_is_named() -> None:
