@@ -49,6 +49,10 @@ def test_file_and_assignments_are_applied(tmp_path: Path, capsys: pytest.Capture
             "block_size: must be greater than or equal to 1 (got 0)",
         ),
         (["schema", "nonsense"], "SECTION: has no settings"),
+        (["show", "scout", "--set", "block_size=true"], "block_size: must be a number (got True)"),
+        (["show", "scout", "--set", "recall_interval=[8, true]"], "recall_interval: must be a number"),
+        (["show", "scout", "--set", "block_size=1\nx=2"], "--set: must be one line"),
+        (["show", "scout", "--set", "block_size=inf", "--json"], "block_size: must be a finite number"),
     ],
 )
 def test_mistakes(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """The root command: exit codes, the one-line errors, and the JSON error object of each kind of failure."""
 
+import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from rich.console import Console
 
 from dtk import __version__, errors
 from dtk.cli import main, options, output
@@ -29,6 +32,9 @@ FAILURES: dict[str, tuple[Callable[[], Exception], int, str]] = {
     "internal": (lambda: ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
     "two-lines": (lambda: errors.InputError("first\nsecond"), 2, "first second"),
     "abort": (typer.Abort, 130, "interrupted"),
+    "not-finite": (lambda: errors.InputError("must be finite", value=float("nan")), 2, "must be finite"),
+    "controls": (lambda: errors.InputError("red \x1b[31m"), 2, "red "),
+    "long": (lambda: errors.InputError("x" * 10**6), 2, "x" * 1000),
 }
 
 
@@ -65,6 +71,8 @@ def test_a_failure_is_one_line_and_an_exit_code(kind: str, capsys: pytest.Captur
     assert captured.out == ""
     assert captured.err.startswith("dtk: ")
     assert captured.err.count("\n") == 1
+    assert captured.err.removesuffix("\n").isprintable()
+    assert len(captured.err) < 5000
     assert message in captured.err
 
 
@@ -148,6 +156,49 @@ def test_a_json_result_is_one_object(capsys: pytest.CaptureFixture[str]) -> None
         "data": {"count": 3},
         "warnings": [],
     }
+
+
+def test_figures_that_json_does_not_know_are_null_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = output.Output("group finish", as_json=True)
+    said.finish({"loss": math.nan, "rows": [{"gap": 1.0}, {"gap": -math.inf}], "n": 1, "none": None})
+    document = json.loads(capsys.readouterr().out)
+    assert document["data"] == {"loss": None, "rows": [{"gap": 1.0}, {"gap": None}], "n": 1, "none": None}
+    assert document["warnings"] == ["null stands for NaN or infinity in loss, rows[1].gap"]
+
+
+def test_a_report_that_goes_wrong_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise ZeroDivisionError("no text")
+
+        __repr__ = __str__
+
+    def unprintable() -> Exception:
+        return errors.InputError("m", hint=Unprintable())  # type: ignore[arg-type]
+
+    monkeypatch.setitem(FAILURES, "input", (unprintable, 2, ""))
+    assert main.run(["group", "fail", "input", "--json"]) == 70
+    captured = capsys.readouterr()
+    assert captured.err == "dtk: internal error while reporting, ZeroDivisionError: no text\n"
+
+
+def test_no_terminal_is_too_narrow_for_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert output.Output("group finish").stdout.width >= 40
+
+
+def test_progress_without_a_total_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = output.Output("group finish")
+    monkeypatch.setenv("TERM", "xterm")
+    said.stderr = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with said.progress() as progress:
+        progress.add_task("reading", total=None)
+        progress.refresh()
+    assert isinstance(said.stderr.file, io.StringIO)
+    assert "None" not in said.stderr.file.getvalue()
+    assert "0/?" in said.stderr.file.getvalue()
 
 
 def test_a_command_chooses_its_exit_code() -> None:

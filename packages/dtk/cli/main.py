@@ -2,11 +2,10 @@
 
 import errno
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import pydantic
 import typer
@@ -14,13 +13,14 @@ from typer.exceptions import TyperException
 
 from dtk import __version__
 from dtk.cli import config, doctor, models, repro, scout
-from dtk.cli.output import EXIT_INTERRUPTED, json_document
+from dtk.cli.document import EXIT_INTERRUPTED, json_document
+from dtk.cli.streams import lost_stdout, stdout_works
 from dtk.configuration import input_error
 from dtk.errors import DtkError, InputError, RunFailedError
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "run"]
 
-EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+_LINE_CHARACTERS = 4000
 
 app = typer.Typer(
     name="dtk",
@@ -58,8 +58,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises for a user's mistake or an interrupt."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _invoke(words)
+        code = _outcome(words)
         sys.stdout.flush()
+    except OSError as error:
+        return lost_stdout(error)
+    except KeyboardInterrupt:
+        # A second Ctrl-C, while the first was being reported.
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the last line of defence: reporting itself went wrong
+        sys.stderr.write(_one_line(f"internal error while reporting, {type(error).__name__}: {error}"))
+        return DtkError.exit_code
+    return code
+
+
+def _outcome(words: list[str]) -> int:
+    """Run the command and report how it failed, if it did; raises OSError only where stdout is lost."""
+    try:
+        return _invoke(words)
     except DtkError as error:
         return _report(error, words)
     except TyperException as error:
@@ -68,15 +83,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _report(DtkError("interrupted"), words)
         return EXIT_INTERRUPTED
     except OSError as error:
+        if error.errno == errno.EPIPE or not stdout_works():
+            raise
         return _report_os_error(error, words)
-    except Exception as error:  # noqa: BLE001  the last line of defence: report, never a bare traceback
+    except Exception as error:  # noqa: BLE001  a mistake of ours: report it, never a bare traceback
         return _report_internal(error, words)
-    return code
-
-
-def main() -> NoReturn:
-    """Entry point of the console script."""
-    sys.exit(run())
 
 
 def _invoke(words: list[str]) -> int:
@@ -90,6 +101,11 @@ def _invoke(words: list[str]) -> int:
             command.invoke(context)
     except typer.Exit as request:
         return request.exit_code
+    except SystemExit as request:
+        # Rich makes this of a broken pipe.
+        if isinstance(request.__context__, BrokenPipeError):
+            raise request.__context__ from None
+        raise
     return 0
 
 
@@ -108,14 +124,11 @@ def _report_usage(error: TyperException, words: list[str]) -> int:
     if isinstance(error.__cause__, pydantic.ValidationError):
         cause = input_error(error.__cause__)
         message, value = cause.message, cause.value
+    message = message.rstrip(".")
     return _report(InputError(message, field=field, value=value, hint=f"see '{path} --help'"), words)
 
 
 def _report_os_error(cause: OSError, words: list[str]) -> int:
-    if cause.errno == errno.EPIPE:
-        # The reader of our stdout has gone (`dtk ... | head`): say nothing more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
     error = RunFailedError(f"{type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return _report(error, words)
@@ -131,10 +144,19 @@ def _report_internal(cause: Exception, words: list[str]) -> int:
 def _report(error: DtkError, words: list[str]) -> int:
     if "--verbose" in words or "-v" in words:
         traceback.print_exception(error, file=sys.stderr)
+    # First to stderr: stdout may be lost, and the reason with it.
+    sys.stderr.write(_one_line(str(error)))
     if "--json" in words:
         sys.stdout.write(json_document(_command_path(words), "error", error=error) + "\n")
-    sys.stderr.write(f"dtk: {' '.join(str(error).split())}\n")
+        sys.stdout.flush()
     return error.exit_code
+
+
+def _one_line(text: str) -> str:
+    """Return a message for stderr: on one line, of bounded length, and without control characters."""
+    text = " ".join(text[:_LINE_CHARACTERS].split()) + ("..." if len(text) > _LINE_CHARACTERS else "")
+    shown = (one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return f"dtk: {''.join(shown)}\n"
 
 
 def _command_path(words: Sequence[str]) -> str:

@@ -33,13 +33,15 @@ VerboseOption = Annotated[
     typer.Option("--verbose", "-v", help="Say more, with tracebacks on errors.", rich_help_panel=_GROUP),
 ]
 SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help="Seed of all random choices.", rich_help_panel=_GROUP)
+    int,
+    typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of all random choices.", rich_help_panel=_GROUP),
 ]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
         "--threads",
         min=1,
+        max=4096,
         help="CPU threads in all. Default: the cores of this machine.",
         rich_help_panel=_GROUP,
     ),

@@ -1,6 +1,5 @@
 """How every command talks: the result on stdout, everything else on stderr, `--json` for machines."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,46 +7,14 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.logging import RichHandler
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dtk.errors import DtkError
+from dtk.cli.document import EXIT_INTERRUPTED, JSON_SCHEMA, json_document
 
 __all__ = ["EXIT_INTERRUPTED", "JSON_SCHEMA", "Output", "json_document"]
 
-EXIT_INTERRUPTED = 130
-"""The exit code after Ctrl-C, as of a process that SIGINT has ended: 128 + 2."""
-
-JSON_SCHEMA = "dtk.result/1"
-"""Version of the object that `--json` prints; it changes when a key is renamed or removed."""
-
 _LIBRARY_LOGGERS = ("dtk", "dtk_kernels")
-
-
-def json_document(
-    command: str,
-    status: str,
-    *,
-    basis: str | None = None,
-    data: Mapping[str, Any] | None = None,
-    warnings: list[str] | None = None,
-    error: DtkError | None = None,
-) -> str:
-    """Return the one object that a command prints under `--json`.
-
-    `status` is `ok`, `failed` (the command ran, and a check or claim did not hold) or `error`.
-    NaN and infinity are not JSON; a command that may have them must report null instead.
-    """
-    document: dict[str, Any] = {
-        "schema": JSON_SCHEMA,
-        "command": command,
-        "status": status,
-        "basis": basis,
-        "data": dict(data or {}),
-        "warnings": warnings or [],
-    }
-    if error is not None:
-        document["error"] = error.to_dict()
-    return json.dumps(document, indent=2, allow_nan=False)
+_MIN_COLUMNS = 40  # below that, tables lose their columns; a real terminal as narrow wraps the lines
 
 
 class _WarningCollector(logging.Handler):
@@ -80,8 +47,8 @@ class Output:
         self.quiet = quiet
         self.verbose = verbose
         self.warnings: list[str] = []
-        self.stdout = Console(highlight=False, markup=False)
-        self.stderr = Console(stderr=True, highlight=False, markup=False)
+        self.stdout = _console(stderr=False)
+        self.stderr = _console(stderr=True)
         self._install_log_handlers()
 
     def _install_log_handlers(self) -> None:
@@ -109,7 +76,7 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Progress]:
         """Yield a rich progress display on stderr; it draws only on a terminal and never under `--quiet`."""
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         disable = self.quiet or not self.stderr.is_terminal
         with Progress(
             *columns, TimeElapsedColumn(), console=self.stderr, transient=True, disable=disable
@@ -130,3 +97,10 @@ class Output:
             self.stdout.file.write(document + "\n")
         elif show is not None:
             show(self.stdout)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False)
+    if console.width < _MIN_COLUMNS:
+        console.width = _MIN_COLUMNS
+    return console
