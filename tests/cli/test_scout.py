@@ -87,7 +87,16 @@ def test_text_streams_to_stdout_and_a_table_follows(
 ) -> None:
     code, out, err = generate(capsys, "--prompt-file", str(prompt_file))
     assert code == 0
-    for word in ("CPU ratio", "KV on device", "KV in host memory", "churn", "query cosine", "measured"):
+    for word in (
+        "device: cpu",
+        "says nothing about a GPU",
+        "CPU ratio",
+        "KV on device",
+        "KV in host memory",
+        "churn",
+        "query cosine",
+        "measured",
+    ):
         assert word in plain(out)
     assert "dense attention" not in out
     assert "loading tiny-llama" in err
@@ -110,7 +119,14 @@ def test_out_keeps_result_request_and_plots(tmp_path: Path, capsys: pytest.Captu
     assert request["environment"]["packages"]["torch"]
     assert (folder / "generation.svg").read_text().startswith("<?xml")
     assert (folder / "generation.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = generate(capsys, "--prompt", TEXT, "--out", str(folder))
+    assert code == 2
+    assert "--out: holds the results of an earlier run" in err
+    arguments = ["--config", str(folder / "config.yaml"), "--prompt", TEXT, "--json"]
+    code, out, _ = generate(capsys, *arguments)
+    assert json.loads(out)["data"]["config"] == request["settings"]
     assert sorted(x.name for x in folder.iterdir()) == [
+        "config.yaml",
         "generation.png",
         "generation.svg",
         "request.json",
@@ -236,9 +252,12 @@ def test_a_disk_that_fills_up_does_not_cost_the_result(
 
 
 def test_budget_far_above_any_context_is_no_burden(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = generate(capsys, "--prompt", TEXT, "--json", "--budget-tokens", str(16 * 10**14))
+    code, out, err = generate(capsys, "--prompt", TEXT, "--json", "--budget-tokens", str(16 * 10**14))
     assert code == 0
-    assert json.loads(out)["data"]["device_kv_bytes"] < 2**20
+    document = json.loads(out)
+    assert document["data"]["device_kv_bytes"] < 2**20
+    assert "holds the whole context" in document["warnings"][0]
+    assert "holds the whole context" in plain(err)
 
 
 def test_ctrl_c_reports_what_was_generated() -> None:

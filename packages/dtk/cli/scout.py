@@ -71,22 +71,22 @@ def generate(
     budget_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Tokens of K/V that a layer keeps on the device. [default: 2048]", rich_help_panel=_CACHE
+            help="Tokens of K/V that a layer keeps on the device. (default: 2048)", rich_help_panel=_CACHE
         ),
     ] = None,
     block_size: Annotated[
-        int | None, typer.Option(help="Tokens in a KV block. [default: 32]", rich_help_panel=_CACHE)
+        int | None, typer.Option(help="Tokens in a KV block. (default: 32)", rich_help_panel=_CACHE)
     ] = None,
     dense_layers: Annotated[
         int | None,
         typer.Option(
-            help="First layers that keep all K/V on the device. [default: 3]", rich_help_panel=_CACHE
+            help="First layers that keep all K/V on the device. (default: 3)", rich_help_panel=_CACHE
         ),
     ] = None,
     recall_interval: Annotated[
         str | None,
         typer.Option(
-            metavar="STEPS|never", help="Decode steps between recalls. [default: 8]", rich_help_panel=_CACHE
+            metavar="STEPS|never", help="Decode steps between recalls. (default: 8)", rich_help_panel=_CACHE
         ),
     ] = None,
     host_threads: Annotated[
@@ -144,7 +144,7 @@ def generate(
         device=device,
     )
     if out is not None:
-        scout_generate.prepare(out)
+        scout_generate.prepare(out, settings)
     loaded, report = scout_generate.run(request, output)
     data = _data(loaded, report, settings)
     status, code = ("interrupted", EXIT_INTERRUPTED) if report.interrupted else ("ok", 0)

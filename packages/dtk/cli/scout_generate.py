@@ -1,12 +1,14 @@
 """What `dtk scout generate` does once its options are known; imports torch, so only the command body does."""
 
 import json
-import tempfile
+import logging
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +21,9 @@ from dtk.scout.decode import Sampling
 from dtk.scout.generation import GenerationReport, Progress, check_request, generate
 
 __all__ = ["Request", "prepare", "run", "save", "show"]
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,30 +65,45 @@ def run(request: Request, output: Output) -> tuple[LoadedModel, GenerationReport
         f"ones on {decoding} + {request.host_threads} (the host's share)"
     )
 
-    def decoding_begins() -> None:
-        # The device's and the host's share run at once: together they stay within the threads asked for.
-        torch.set_num_threads(decoding)
-
     def comparing_begins() -> None:
         torch.set_num_threads(total)
         output.stream("\n")
         output.say("comparing with dense attention")
 
-    progress = Progress(output.stream, decoding_begins, comparing_begins)
-    report = generate(
-        loaded.model,
-        loaded.tokenizer,
-        prompt_ids,
-        request.settings,
-        max_new_tokens=request.max_new_tokens,
-        sampling=Sampling(request.temperature, request.seed),
-        host_threads=request.host_threads,
-        compare_dense=request.compare_dense,
-        progress=progress,
-    )
+    with ExitStack() as prefill:
+        prefill.enter_context(output.progress()).add_task(f"prefill of {len(prompt_ids)} tokens", total=None)
+
+        def decoding_begins() -> None:
+            # The device's and the host's share run at once: together they stay within the threads asked for.
+            torch.set_num_threads(decoding)
+            prefill.close()
+
+        report = generate(
+            loaded.model,
+            loaded.tokenizer,
+            prompt_ids,
+            request.settings,
+            max_new_tokens=request.max_new_tokens,
+            sampling=Sampling(request.temperature, request.seed),
+            host_threads=request.host_threads,
+            compare_dense=request.compare_dense,
+            progress=Progress(output.stream, decoding_begins, comparing_begins),
+        )
     if not request.compare_dense or report.interrupted:
         output.stream("\n")
+    _warn_if_all_fits(request, report)
     return loaded, report
+
+
+def _warn_if_all_fits(request: Request, report: GenerationReport) -> None:
+    tokens = report.prompt_tokens + len(report.token_ids)
+    if tokens <= request.settings.budget_tokens:
+        _log.warning(
+            "the budget of %d tokens holds the whole context of %d: nothing had to be attended on the host; "
+            "a smaller --budget-tokens offloads some of it",
+            request.settings.budget_tokens,
+            tokens,
+        )
 
 
 def _threads(request: Request) -> tuple[int, int]:
@@ -120,16 +140,25 @@ def _encode(request: Request, loaded: LoadedModel) -> torch.Tensor:
     return torch.tensor(ids[: request.max_prompt_tokens], dtype=torch.int64)
 
 
-def prepare(folder: Path) -> None:
-    """Make the output folder and try to write there, before the work that it is to keep.
+def prepare(folder: Path, settings: ScoutConfig) -> None:
+    """Make the output folder and write the settings there, before the work that it is to keep.
 
     Raises:
-        InputError: If that cannot be done.
+        InputError: If that cannot be done, or the folder holds the results of an earlier run.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        if (folder / "result.json").exists():
+            raise InputError(
+                "holds the results of an earlier run",
+                field="--out",
+                value=str(folder),
+                hint="name a new folder",
+            )
+        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+        (folder / "config.yaml").write_text(
+            f"# For --config of dtk scout generate.\n{text}", encoding="utf-8"
+        )
     except OSError as error:
         raise InputError(f"cannot write there: {error.strerror}", field="--out", value=str(folder)) from error
 
@@ -162,26 +191,31 @@ def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: 
 
 def show(console: Console, report: GenerationReport, loaded: LoadedModel, settings: ScoutConfig) -> None:
     """Print the report as a table for people."""
-    table = Table(title=f"ScoutAttention on {loaded.name} (figures are measured here)", title_justify="left")
+    device = loaded.model.device.type
+    table = Table(
+        title=f"ScoutAttention on {loaded.name}, device: {device} (figures are measured here)",
+        title_justify="left",
+    )
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_column("note", style="dim")
-    for row in _rows(report, settings):
+    for row in _rows(report, settings, device):
         table.add_row(*row)
     console.print(table)
 
 
-def _rows(report: GenerationReport, settings: ScoutConfig) -> list[tuple[str, str, str]]:
+def _rows(report: GenerationReport, settings: ScoutConfig, device: str) -> list[tuple[str, str, str]]:
+    speed = "on a CPU; says nothing about a GPU" if device == "cpu" else ""
     full, on_device = report.full_kv_bytes, report.device_kv_bytes + report.dense_kv_bytes
     cosines = [cosine for cosine in report.query_cosine_by_layer if cosine is not None]
     rows = [
         ("tokens", f"{report.prompt_tokens} + {len(report.token_ids)}", "prompt + new"),
         ("time to first token", _seconds(report.time_to_first_token_s), "dense prefill"),
-        ("decode speed", _number(report.tokens_per_s, "{:.2f} tokens/s"), ""),
+        ("decode speed", _number(report.tokens_per_s, "{:.2f} tokens/s"), speed),
         ("KV on device", _mib(on_device), f"{on_device / full:.0%} of all K/V (analytic)"),
         ("  device tier", _mib(report.device_kv_bytes), f"budget of {settings.budget_tokens} tokens + tail"),
         ("  dense layers", _mib(report.dense_kv_bytes), "not offloaded"),
-        ("  digests", _mib(report.digest_bytes), "besides the K/V"),
+        ("digests on device", _mib(report.digest_bytes), "besides the K/V"),
         ("KV in host memory", _mib(report.host_kv_bytes), "every closed block, and room to grow"),
         ("CPU ratio", f"{report.cpu_ratio:.1%}", "tokens attended on the host / budget"),
         ("churn", _number(report.churn, "{:.1%}"), "of the selected blocks, from step to step"),
@@ -212,7 +246,7 @@ def _rows(report: GenerationReport, settings: ScoutConfig) -> list[tuple[str, st
 
 
 def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.1f} MiB"
+    return f"{num_bytes / 2**20:.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:.0f} KiB"
 
 
 def _seconds(value: float | None) -> str:

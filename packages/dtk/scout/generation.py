@@ -121,6 +121,13 @@ def generate(
             is asked for with sampling.
     """
     check_request(max_new_tokens, sampling, compare_dense)
+    if prompt_ids.ndim != 1:
+        raise InputError(
+            "must be the token ids of one prompt, of one dimension",
+            field="prompt_ids",
+            value=list(prompt_ids.shape),
+            hint="for a batch, use attach() and the model's own generate()",
+        )
     _check_length(model, len(prompt_ids), max_new_tokens)
     progress = progress or Progress()
     with attach(model, config, host_threads=host_threads) as session:
@@ -201,7 +208,7 @@ def check_request(max_new_tokens: int, sampling: Sampling | None, compare_dense:
 def _check_length(model: Any, prompt_tokens: int, max_new_tokens: int) -> None:
     limit = model.config.max_position_embeddings
     if not prompt_tokens:
-        raise InputError("the prompt has no tokens", field="prompt")
+        raise InputError("the prompt has no tokens", field="prompt", hint="does the model have a tokenizer?")
     if prompt_tokens >= limit:
         raise InputError(
             f"{prompt_tokens} tokens leave no room in the model's context of {limit}",

@@ -288,6 +288,7 @@ def _offloaded_layers(layers: DecoderLayers, config: ScoutConfig) -> list[int]:
             f"leaves no layer to offload of {len(layers.modules)} layers, {full} with full attention",
             field="dense_layers",
             value=config.dense_layers,
+            hint="leave fewer layers dense, for example 1",
         )
     return offloaded
 
