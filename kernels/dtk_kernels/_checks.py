@@ -27,6 +27,9 @@ __all__ = [
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
+_REAL: tuple[type, ...] = (numbers.Real, torch.SymFloat, torch.SymInt)
+_INTEGRAL: tuple[type, ...] = (numbers.Integral, torch.SymInt)
+
 
 def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str, int]:
     """Match tensors to shapes written with size names; the same name must mean the same size everywhere.
@@ -131,7 +134,7 @@ def require_finite(**factors: Any) -> None:
     for argument, factor in factors.items():
         if factor is None:
             continue
-        if not isinstance(factor, numbers.Real | torch.SymFloat | torch.SymInt):
+        if not isinstance(factor, _REAL):
             raise TypeError(f"{argument} must be a number or None, got {type(factor).__name__}")
         if not abs(factor) <= torch.finfo(torch.float32).max:  # in this form NaN fails, too
             raise ValueError(f"{argument} must be a finite float32 number, got {factor}")
@@ -139,7 +142,7 @@ def require_finite(**factors: Any) -> None:
 
 def require_count(argument: str, count: Any) -> None:
     """Raise TypeError unless a count is an integer, ValueError if it is negative."""
-    if not isinstance(count, numbers.Integral | torch.SymInt):
+    if not isinstance(count, _INTEGRAL):
         raise TypeError(f"{argument} must be an integer, got {count!r}")
     if count < 0:
         raise ValueError(f"{argument} must be at least 0, got {count}")
