@@ -82,6 +82,12 @@ def test_json_has_the_names_that_scripts_rely_on(
     assert data["text"].strip()[:3] in err
 
 
+def test_every_key_of_the_result_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = generate(capsys, "--prompt", TEXT, "--json", "--compare-dense")
+    page = Path(__file__).parents[2].joinpath("docs", "howto", "json.md").read_text()
+    assert [key for key in json.loads(out)["data"] if f"`{key}`" not in page] == []
+
+
 def test_text_streams_to_stdout_and_a_table_follows(
     prompt_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
