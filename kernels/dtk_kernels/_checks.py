@@ -5,7 +5,7 @@ table holds is checked by the implementations, which read it anyway.
 """
 
 import numbers
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -136,8 +136,7 @@ def require_finite(**factors: Any) -> None:
             continue
         if not isinstance(factor, _REAL):
             raise TypeError(f"{argument} must be a number or None, got {type(factor).__name__}")
-        magnitude: Any = abs(cast("Any", factor))
-        if not magnitude <= torch.finfo(torch.float32).max:  # in this form NaN fails, too
+        if not abs(factor) <= torch.finfo(torch.float32).max:  # in this form NaN fails, too
             raise ValueError(f"{argument} must be a finite float32 number, got {factor}")
 
 
