@@ -27,8 +27,9 @@ __all__ = [
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-_REAL: tuple[type, ...] = (numbers.Real, torch.SymFloat, torch.SymInt)
-_INTEGRAL: tuple[type, ...] = (numbers.Integral, torch.SymInt)
+# Any, because type checkers would not believe that such numbers pass for float and int.
+_REAL: Any = (numbers.Real, torch.SymFloat, torch.SymInt)
+_INTEGRAL: Any = (numbers.Integral, torch.SymInt)
 
 
 def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str, int]:
