@@ -60,6 +60,15 @@ def test_half_a_snapshot_does_not_count(hub_cache, tiny_folder):
     assert path("someone/tiny") is None
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": []}}', "[" * 200_000]
+)
+def test_snapshot_with_a_damaged_index_does_not_count(text, hub_cache, tiny_folder):
+    snapshot = _put_into_cache(hub_cache, tiny_folder)
+    (snapshot / "model.safetensors.index.json").write_text(text)
+    assert path("someone/tiny") is None
+
+
 def test_no_hub_is_one_line_within_seconds(hub_cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert path("someone/tiny") is None

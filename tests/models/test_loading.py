@@ -90,6 +90,12 @@ def test_attention_reaches_the_model(folder):
         ("/missing/model", "no such folder.*'/missing/model'"),
         ("a/b/c", "no such folder.*'a/b/c'"),
         (__file__, "is not a folder"),
+        ("a" * 5000, "unknown model.*'aaa.*[.]{3}aaa"),
+        ("./" + "a" * 5000, "no such folder.*'./aaa.*[.]{3}aaa"),
+        ("org/" + "a" * 5000, "not a name that the Hugging Face hub allows.*'org/aaa.*[.]{3}aaa"),
+        ("org/a--b", "not a name that the Hugging Face hub allows"),
+        ("~nouser-of-tests/x", "no such user's home folder"),
+        ("a\0b/c", "no such folder"),
     ],
 )
 def test_bad_name(name, message):
@@ -98,6 +104,7 @@ def test_bad_name(name, message):
             function(name)
         assert caught.value.field == "model"
         assert caught.value.exit_code == 2
+        assert len(str(caught.value)) < 400
 
 
 def _remove(name):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from dtk.errors import RunFailedError
-from dtk.models import cache, load
+from dtk.errors import InputError, RunFailedError
+from dtk.models import available, cache, cache_dir, load
 from dtk.models.obtain import obtain
 from tests.models.gguf_wheel import assert_right, leftovers
 
@@ -91,6 +91,35 @@ def test_damaged_model_is_made_anew(victim, damage, tiny_wheel, caplog):
     assert "damaged" in caplog.text
     assert cache.is_complete(folder)
     assert_right(folder, tiny_wheel)
+
+
+@pytest.mark.parametrize("manifest", ["[" * 200_000, '{"files":' * 200_000, "[]", "3", '{"files": 3}'])
+def test_any_manifest_is_whole_or_damaged(manifest, cache_folder):
+    folder = cache_folder / "models" / "tiny-llama-r1"
+    folder.mkdir(parents=True)
+    (folder / "dtk-model.json").write_text(manifest)
+    assert not cache.is_complete(folder)
+    assert all(info.folder is None for info in available())
+
+
+def test_what_is_in_the_way_is_named(tiny_wheel, cache_folder):
+    (cache_folder / "models").mkdir(parents=True)
+    work = cache.work_folder(tiny_wheel.entry)
+    work.write_text("in the way")
+    with pytest.raises(RunFailedError, match=f"File exists: {work}.*move what is in the way"):
+        obtain(tiny_wheel.entry, print)
+    work.unlink()
+    lock = work.with_name(".test-model-r1.lock")
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(RunFailedError, match=f"Is a directory: {lock}.*move what is in the way"):
+        obtain(tiny_wheel.entry, print)
+
+
+def test_cache_in_the_home_of_nobody(monkeypatch):
+    monkeypatch.setenv("DTK_CACHE_DIR", "~nouser-of-tests/x")
+    with pytest.raises(InputError, match=r"DTK_CACHE_DIR: there is no such user's home folder.*~nouser"):
+        cache_dir()
 
 
 def test_too_little_space_is_refused_before_the_download(tiny_wheel, monkeypatch):

@@ -1,6 +1,9 @@
 import hashlib
+import os
 import pydoc_data.topics
+import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +86,47 @@ def test_prompt_file_that_is_none(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="--corpus: cannot be read: Not a directory"):
         read_prompt_file(tmp_path / "file" / "below", field="--corpus")
+
+
+def test_prompt_file_is_a_regular_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket is at most 107 bytes
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        for name in ("pipe", "socket", "/dev/zero", "/dev/null"):
+            with pytest.raises(InputError, match="--prompt-file: is not a regular file") as caught:
+                read_prompt_file(name)
+            assert caught.value.value == name
+    with pytest.raises(InputError, match="--prompt-file: no such file"):
+        read_prompt_file("-")
+
+
+def test_prompt_file_has_a_largest_size(tmp_path):
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(b"x" * 2**20)
+    os.truncate(file, 64 * 2**20)
+    assert len(read_prompt_file(file)) == 64 * 2**20
+    os.truncate(file, 64 * 2**20 + 1)
+    with pytest.raises(InputError, match="--prompt-file: is larger than 64 MiB"):
+        read_prompt_file(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "the path is empty"),
+        ("~nouser-of-tests/x", "there is no such user's home folder"),
+        ("a" * 5000, "cannot be read: File name too long"),
+        ("a\0b", "is no path"),
+    ],
+)
+def test_prompt_path_that_cannot_be(name, message):
+    with pytest.raises(InputError, match=f"--prompt-file: {message}") as caught:
+        read_prompt_file(name)
+    assert len(str(caught.value)) < 300
+
+
+def test_prompt_file_below_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "prompt.txt").write_text("at home")
+    assert read_prompt_file(Path("~/prompt.txt")) == "at home"

@@ -19,6 +19,7 @@ import filelock
 import platformdirs
 
 from dtk.errors import DtkError, RunFailedError
+from dtk.models.paths import expanded
 from dtk.models.registry import ModelEntry
 
 __all__ = [
@@ -39,9 +40,15 @@ _SCHEMA = "dtk.model/1"
 
 
 def cache_dir() -> Path:
-    """Return dtk's cache folder: `DTK_CACHE_DIR` if set, else the user's cache folder of this system."""
+    """Return dtk's cache folder: `DTK_CACHE_DIR` if set, else the user's cache folder of this system.
+
+    Raises:
+        InputError: If `DTK_CACHE_DIR` begins with the home folder of a user who does not exist.
+    """
     override = os.environ.get("DTK_CACHE_DIR")
-    return Path(override).expanduser().absolute() if override else platformdirs.user_cache_path("dtk")
+    if not override:
+        return platformdirs.user_cache_path("dtk")
+    return expanded(override, field="DTK_CACHE_DIR").absolute()
 
 
 def model_folder(entry: ModelEntry) -> Path:
@@ -61,7 +68,7 @@ def is_complete(folder: Path) -> bool:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         files: Mapping[str, int] = manifest["files"]
         return bool(files) and all((folder / name).stat().st_size == size for name, size in files.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
@@ -126,14 +133,22 @@ def disk_errors(folder: Path) -> Iterator[None]:
         code = _os_error_code(error)
         if code is None:
             raise
-        full = code in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-        hint = "free some space" if full else "make it writable"
+        where = getattr(error, "filename", None)
+        culprit = f": {where}" if where and str(where) != str(folder) else ""
         raise RunFailedError(
-            f"cannot write the model cache: {os.strerror(code)}",
+            f"cannot write the model cache: {os.strerror(code)}{culprit}",
             field="DTK_CACHE_DIR",
             value=str(folder),
-            hint=f"{hint}, or set DTK_CACHE_DIR to another folder",
+            hint=f"{_remedy(code)}, or set DTK_CACHE_DIR to another folder",
         ) from error
+
+
+def _remedy(code: int) -> str:
+    if code in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return "free some space"
+    if code in {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}:
+        return "move what is in the way"
+    return "make it writable"
 
 
 def _os_error_code(error: Exception) -> int | None:

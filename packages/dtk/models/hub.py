@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dtk.errors import InputError, RunFailedError
+from dtk.models.paths import shortened
 from dtk.models.quiet import quiet_transformers
 
 __all__ = ["cached_snapshot", "snapshot"]
@@ -18,14 +19,24 @@ _INDEX = "model.safetensors.index.json"
 
 
 def cached_snapshot(repository: str) -> Path | None:
-    """Return the local copy of a hub repository if it is whole; touches no network."""
+    """Return the local copy of a hub repository if it is whole; touches no network.
+
+    Raises:
+        InputError: If the hub cannot have a repository of that name.
+    """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         folder = Path(snapshot_download(repository, allow_patterns=_FILES, local_files_only=True))
     except LocalEntryNotFoundError:
         return None
+    except HFValidationError:
+        raise InputError(
+            "no such folder, and not a name that the Hugging Face hub allows",
+            field="model",
+            value=shortened(repository),
+        ) from None
     return folder if _is_whole(folder) else None
 
 
@@ -36,8 +47,11 @@ def _is_whole(folder: Path) -> bool:
     index = folder / _INDEX
     if not index.is_file():
         return (folder / "model.safetensors").is_file()
-    shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    return all((folder / shard).is_file() for shard in shards)
+    try:
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return all((folder / shard).is_file() for shard in shards)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def snapshot(repository: str, say: Callable[[str], None]) -> Path:

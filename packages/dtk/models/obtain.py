@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dtk.errors import InputError
 from dtk.models import cache, hub
+from dtk.models.paths import expanded, shortened
 from dtk.models.registry import ModelEntry, entry, registry
 
 __all__ = ["ModelInfo", "Say", "available", "get", "path"]
@@ -83,7 +84,14 @@ def get(name: str | Path, *, say: Say = _log.info) -> Path:
 
 def is_hub_id(name: str | Path) -> bool:
     """Return whether `name` reads as `org/name` and is no folder here."""
-    return isinstance(name, str) and bool(_HUB_ID.fullmatch(name)) and not Path(name).exists()
+    return isinstance(name, str) and bool(_HUB_ID.fullmatch(name)) and not _exists(Path(name))
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:  # a name longer than any file's, or a folder that may not be searched
+        return False
 
 
 def local_folder(name: str | Path) -> Path:
@@ -92,11 +100,11 @@ def local_folder(name: str | Path) -> Path:
     Raises:
         InputError: If it is missing, no folder, without config.json, or without safetensors.
     """
-    text, folder = str(name), Path(name).expanduser()
-    if not text or ("/" not in text and not folder.exists()):
-        entry(text)  # a bare word that is no folder was meant as a name: this raises with the known ones
-    if not folder.is_dir():
-        reason = "is not a folder" if folder.exists() else "no such folder"
+    folder, text = expanded(name, field="model"), shortened(str(name))
+    if not text or ("/" not in text and not _exists(folder)):
+        entry(str(name))  # a bare word that is no folder was meant as a name: this raises with the known ones
+    if not (_exists(folder) and folder.is_dir()):
+        reason = "is not a folder" if _exists(folder) else "no such folder"
         raise InputError(
             reason, field="model", value=text, hint="give a folder with config.json and safetensors"
         )

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from dtk.errors import InputError
+from dtk.models.paths import shortened
 
 __all__ = ["ModelEntry", "WheelSource", "entry", "registry"]
 
@@ -89,5 +90,5 @@ def entry(name: str) -> ModelEntry:
     if name not in registry():
         known = ", ".join(registry())
         hint = f"known: {known}; or give a model folder, or a hub id org/name"
-        raise InputError("unknown model", field="model", value=name, hint=hint)
+        raise InputError("unknown model", field="model", value=shortened(name), hint=hint)
     return registry()[name]

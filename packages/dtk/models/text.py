@@ -3,14 +3,18 @@
 import dataclasses
 import hashlib
 import platform
+import stat
 import sysconfig
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from dtk.errors import InputError, RunFailedError
+from dtk.models.paths import expanded, shortened
 
 __all__ = ["Text", "load_text", "read_prompt_file", "text_names"]
+
+_LARGEST_PROMPT_BYTES = 64 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,15 +103,18 @@ def read_prompt_file(path: str | Path, *, field: str = "--prompt-file") -> str:
     """Return the text of a user's file.
 
     Raises:
-        InputError: If it is missing, a folder, unreadable, not UTF-8, or holds nothing but white space.
+        InputError: If it is missing, no regular file (standard input, a pipe or a device is none),
+            unreadable, larger than 64 MiB, not UTF-8, or holds nothing but white space.
     """
-    value = str(path)
+    value = shortened(str(path))
+    if not str(path):
+        raise InputError("the path is empty", field=field, hint="give the path of a text file")
+    if "\0" in str(path):
+        raise InputError("is no path", field=field, value=value)
     try:
-        text = Path(path).expanduser().read_bytes().decode("utf-8-sig")
+        text = _read_regular(expanded(path, field=field), field, value).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError("no such file", field=field, value=value) from None
-    except IsADirectoryError:
-        raise InputError("is a folder, not a file", field=field, value=value) from None
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset {error.start}"
         raise InputError(
@@ -118,3 +125,20 @@ def read_prompt_file(path: str | Path, *, field: str = "--prompt-file") -> str:
     if not text.strip():
         raise InputError("is empty", field=field, value=value, hint="give a file with text")
     return text
+
+
+def _read_regular(file: Path, field: str, value: str) -> bytes:
+    mode = file.stat().st_mode  # before it is opened: opening a pipe waits for a writer
+    if stat.S_ISDIR(mode):
+        raise InputError("is a folder, not a file", field=field, value=value)
+    if not stat.S_ISREG(mode):
+        hint = "write the text to a file first"
+        raise InputError(
+            "is not a regular file (a pipe, device or socket)", field=field, value=value, hint=hint
+        )
+    with file.open("rb") as stream:
+        content = stream.read(_LARGEST_PROMPT_BYTES + 1)  # some files are longer than their size says
+    if len(content) > _LARGEST_PROMPT_BYTES:
+        most = _LARGEST_PROMPT_BYTES >> 20
+        raise InputError(f"is larger than {most} MiB", field=field, value=value, hint="cut it")
+    return content
