@@ -93,6 +93,12 @@ def test_an_interrupt_at_any_moment(delay_s: float) -> None:
     assert "Traceback" not in stderr
 
 
+def test_the_entry_point_imports_nothing_that_is_not_there() -> None:
+    code = "import sys; before = set(sys.modules); import dtk.cli.entry; print(*set(sys.modules) - before)"
+    done = _run(sys.executable, "-c", code)
+    assert set(done.stdout.split()) == {"dtk", "dtk.cli", "dtk.cli.entry"}
+
+
 def test_a_terminated_command_reports_as_an_interrupted_one() -> None:
     done = _run(sys.executable, "-c", _COMMAND, "work", "--json")
     assert (done.returncode, done.stderr) == (143, "working\ndtk: interrupted\n")

@@ -1,33 +1,40 @@
-"""Entry point of the console script: ready for signals and broken streams before the rest is imported."""
+"""Entry point of the console script: ready for signals and broken streams before the rest is imported.
+
+Its own imports are only what the interpreter has loaded anyway: an interrupt may come at any moment.
+"""
 
 import os
-import signal
 import sys
-from types import FrameType
-from typing import NoReturn
 
-__all__ = ["EXIT_TERMINATED", "main"]
+__all__ = ["Terminated", "main"]
 
-EXIT_TERMINATED = 128 + signal.SIGTERM
+_EXIT_INTERRUPTED = 128 + 2
+_EXIT_TERMINATED = 128 + 15
 
 
-def main() -> NoReturn:
-    """Run the command line and exit; SIGTERM ends a command as Ctrl-C does, with an exit code of its own."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come: every command ends as on Ctrl-C, keeping what it has."""
+
+
+def main() -> None:
+    """Run the command line and exit; after SIGTERM with the exit code of a process that it has ended."""
     terminated = False
 
-    def terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    def terminate(*_: object) -> None:
         nonlocal terminated
         terminated = True
-        raise KeyboardInterrupt
+        raise Terminated
 
-    code = 128 + signal.SIGINT
+    code = _EXIT_INTERRUPTED
     try:
+        import signal
+
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, terminate)
         code = _run()
     except KeyboardInterrupt:
-        _interrupted_early()
-    sys.exit(EXIT_TERMINATED if terminated and code == 128 + signal.SIGINT else code)
+        _report_early_interrupt()
+    sys.exit(_EXIT_TERMINATED if terminated and code == _EXIT_INTERRUPTED else code)
 
 
 def _run() -> int:
@@ -42,23 +49,25 @@ def _run() -> int:
     return run()
 
 
-def _interrupted_early() -> None:
+def _report_early_interrupt() -> None:
     """Report an interrupt that came while modules were still being imported."""
+    import signal
+
     # From here on a second one would only cut the report short.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     from dtk.cli.document import json_document
     from dtk.errors import DtkError
 
     words = sys.argv[1:]
-    command = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    options = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    # Which words are the command's is not known yet; no command has more than two.
+    command = " ".join(words[: min(options, 2)])
     try:
-        if "--json" in words:
-            document = json_document(
-                " ".join(words[: min(command, 2)]), "error", error=DtkError("interrupted")
-            )
-            sys.stdout.write(document + "\n")
-            sys.stdout.flush()
         sys.stderr.write("dtk: interrupted\n")
+        if "--json" in words:
+            sys.stdout.write(json_document(command, "error", error=DtkError("interrupted")) + "\n")
+            sys.stdout.flush()
     except (OSError, AttributeError):
-        # The streams are closed or broken, and were not made good yet.
+        # A stream is closed or broken, and was not made good yet.
         pass
