@@ -162,6 +162,7 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path, content:
         find_run(str(tmp_path), tmp_path)
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+    assert ": :" not in str(caught.value)
 
 
 def test_latest_without_any_run_says_where_it_looked(tmp_path: Path) -> None:
