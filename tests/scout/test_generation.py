@@ -198,6 +198,7 @@ def test_text_streams_whole_characters() -> None:
             r"120 prompt and 137 new tokens exceed the model's context of 256.* 136 new",
         ),
         ({"prompt": torch.zeros(256, dtype=torch.int64)}, "prompt: 256 tokens leave no room .* at most 255"),
+        ({"prompt": PROMPT + 258}, "prompt: holds a token beyond the model's vocabulary of 258"),
         ({"prompt": PROMPT[None]}, "prompt_ids: must be the token ids of one prompt"),
         ({"prompt": PROMPT[:0]}, "prompt: the prompt has no tokens"),
         ({"sampling": Sampling(-0.5)}, "temperature: must be a number from 0 up"),

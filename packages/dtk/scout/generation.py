@@ -129,6 +129,14 @@ def generate(
             hint="for a batch, use attach() and the model's own generate()",
         )
     _check_length(model, len(prompt_ids), max_new_tokens)
+    known = model.get_input_embeddings().num_embeddings
+    if int(prompt_ids.max()) >= known:
+        raise InputError(
+            f"holds a token beyond the model's vocabulary of {known}",
+            field="prompt",
+            value=int(prompt_ids.max()),
+            hint="tokenizer and model do not belong together, or the prompt names a special token",
+        )
     progress = progress or Progress()
     with attach(model, config, host_threads=host_threads) as session:
         cache = session.new_cache(max_new_tokens)
