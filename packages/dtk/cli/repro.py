@@ -29,7 +29,9 @@ ClaimsArgument = Annotated[
         help="Papers (scout) or claims (scout.kv-bytes). Default: all. 'dtk repro list' shows them.",
     ),
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Only the claims that take minutes, not hours.")]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="Only claims that take minutes, and those that nothing can test yet.")
+]
 ResumeOption = Annotated[
     str | None,
     typer.Option("--resume", metavar="DIR", help="Go on with this run, or with the newest one: latest."),
