@@ -51,7 +51,8 @@ void block_score(const TensorView& query, const TensorView& key_min, const Tenso
   a.head_reduction = head_reduction;
   const py::gil_scoped_release release;
   std::vector<float> scratch(static_cast<std::size_t>(kernels().score_scratch(a)));
-  throw_if(kernels().block_score(a, scratch.data()), "block_table", a.num_pool_blocks, 0);
+  throw_if(kernels().block_score(a, {0, a.batch * a.num_blocks}, scratch.data()), "block_table",
+           a.num_pool_blocks, 0);
 }
 
 void block_digest(const TensorView& keys, const TensorView& block_lengths, const TensorView& key_min,
@@ -70,7 +71,7 @@ void block_digest(const TensorView& keys, const TensorView& block_lengths, const
   a.block_size = keys.shape[2];
   a.head_dim = keys.shape[3];
   const py::gil_scoped_release release;
-  throw_if(kernels().block_digest(a), "block_lengths", a.num_blocks, a.block_size);
+  throw_if(kernels().block_digest(a, {0, a.num_blocks}), "block_lengths", a.num_blocks, a.block_size);
 }
 
 void select(const TensorView& scores, const py::object& forced, const TensorView& selected) {
@@ -83,7 +84,8 @@ void select(const TensorView& scores, const py::object& forced, const TensorView
   a.num_blocks = scores.shape[2];
   a.num_selected = selected.shape[2];
   const py::gil_scoped_release release;
-  select_blocks(a);
+  std::vector<float> scratch(static_cast<std::size_t>(select_scratch(a)));
+  select_blocks(a, {0, a.batch * a.num_groups}, scratch.data());
 }
 
 void merge(const TensorView& outputs, const TensorView& lses, const TensorView& output,
@@ -97,7 +99,7 @@ void merge(const TensorView& outputs, const TensorView& lses, const TensorView& 
   a.num_rows = lses.shape[1];
   a.head_dim = outputs.shape[2];
   const py::gil_scoped_release release;
-  merge_partials(a);
+  merge_partials(a, {0, a.num_rows});
 }
 
 }  // namespace

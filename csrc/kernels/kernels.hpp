@@ -9,6 +9,12 @@ namespace dtk {
 
 enum DType : std::int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kNumFloatTypes = 3, kOther = 3 };
 
+// Which part of an operation a call does, so that several threads can share the work: items
+// first..first+count-1.
+struct Range {
+  std::int64_t first, count;
+};
+
 // All strides count elements. A last dim of channels is contiguous, so its stride is left out.
 struct AttentionArguments {
   const void* query;  // [batch, num_kv_heads * group_size, head_dim]
@@ -66,8 +72,9 @@ struct KernelTable {
   TableError (*attention_task)(const AttentionArguments&, std::int64_t sequence, std::int64_t kv_head,
                                float* scratch);
   std::int64_t (*score_scratch)(const ScoreArguments&);
-  TableError (*block_score)(const ScoreArguments&, float* scratch);
-  TableError (*block_digest)(const DigestArguments&);
+  // Entries of the block table, counted through all its rows: sequence = entry / num_blocks.
+  TableError (*block_score)(const ScoreArguments&, Range entries, float* scratch);
+  TableError (*block_digest)(const DigestArguments&, Range blocks);
 };
 
 extern const KernelTable kGenericKernels;

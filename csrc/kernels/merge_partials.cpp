@@ -38,8 +38,8 @@ void merge_row(const MergeArguments& a, std::int64_t row) {
 
 }  // namespace
 
-void merge_partials(const MergeArguments& arguments) {
-  for (std::int64_t row = 0; row < arguments.num_rows; ++row) merge_row(arguments, row);
+void merge_partials(const MergeArguments& arguments, Range rows) {
+  for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) merge_row(arguments, row);
 }
 
 }  // namespace dtk

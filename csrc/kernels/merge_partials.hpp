@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels.hpp"
+
 namespace dtk {
 
 struct MergeArguments {
@@ -13,6 +15,6 @@ struct MergeArguments {
   std::int64_t num_partials, num_rows, head_dim;
 };
 
-void merge_partials(const MergeArguments& arguments);
+void merge_partials(const MergeArguments& arguments, Range rows);
 
 }  // namespace dtk

@@ -1,58 +1,52 @@
 #include "select_blocks.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace dtk {
 namespace {
 
-// Writes one row's selection; `chosen` and `candidates` are scratch that keeps its memory between rows.
+// Writes one row's selection; `chosen` is scratch memory of num_blocks columns.
 void select_row(const float* scores, const std::uint8_t* forced, std::int64_t num_blocks,
-                std::int64_t num_selected, std::vector<std::int32_t>& chosen,
-                std::vector<std::int32_t>& candidates, std::int32_t* selected) {
-  chosen.clear();
-  candidates.clear();
+                std::int64_t num_forced, std::int64_t num_selected, std::int32_t* chosen,
+                std::int32_t* selected) {
+  std::int32_t* const candidates = chosen + num_forced;
+  std::int32_t *end = candidates, *forced_end = chosen;
   for (std::int64_t column = 0; column < num_blocks; ++column) {
     if (forced != nullptr && forced[column] != 0) {
-      chosen.push_back(static_cast<std::int32_t>(column));
+      *forced_end++ = static_cast<std::int32_t>(column);
     } else if (scores[column] > -std::numeric_limits<float>::infinity()) {  // false for NaN
-      candidates.push_back(static_cast<std::int32_t>(column));
+      *end++ = static_cast<std::int32_t>(column);
     }
   }
-  const auto wanted = static_cast<std::size_t>(num_selected) - chosen.size();
-  if (candidates.size() > wanted) {
+  if (end - chosen > num_selected) {
     const auto better = [scores](std::int32_t a, std::int32_t b) {
       return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     };
-    const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(wanted);
-    std::nth_element(candidates.begin(), end, candidates.end(), better);
-    candidates.erase(end, candidates.end());
+    std::nth_element(candidates, chosen + num_selected, end, better);
+    end = chosen + num_selected;
   }
-  chosen.insert(chosen.end(), candidates.begin(), candidates.end());
-  std::sort(chosen.begin(), chosen.end());
-  std::fill(std::copy(chosen.begin(), chosen.end(), selected), selected + num_selected, -1);
+  std::sort(chosen, end);
+  std::fill(std::copy(chosen, end, selected), selected + num_selected, -1);
 }
 
 }  // namespace
 
-void select_blocks(const SelectArguments& a) {
-  std::vector<std::int32_t> chosen, candidates;
-  for (std::int64_t sequence = 0; sequence < a.batch; ++sequence) {
-    const std::uint8_t* forced = a.forced == nullptr ? nullptr : a.forced + sequence * a.num_blocks;
+std::int64_t select_scratch(const SelectArguments& a) { return a.num_blocks; }
+
+void select_blocks(const SelectArguments& a, Range rows, float* scratch) {
+  auto* const chosen = reinterpret_cast<std::int32_t*>(scratch);
+  for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) {
+    const std::uint8_t* forced = a.forced == nullptr ? nullptr : a.forced + row / a.num_groups * a.num_blocks;
     const std::int64_t num_forced = forced == nullptr ? 0 : std::count(forced, forced + a.num_blocks, 1);
     if (num_forced > a.num_selected) {
       throw std::invalid_argument("num_selected is " + std::to_string(a.num_selected) +
                                   ", but a row of forced has " + std::to_string(num_forced) + " columns set");
     }
-    for (std::int64_t group = 0; group < a.num_groups; ++group) {
-      const std::int64_t row = sequence * a.num_groups + group;
-      select_row(a.scores + row * a.num_blocks, forced, a.num_blocks, a.num_selected, chosen, candidates,
-                 a.selected + row * a.num_selected);
-    }
+    select_row(a.scores + row * a.num_blocks, forced, a.num_blocks, num_forced, a.num_selected, chosen,
+               a.selected + row * a.num_selected);
   }
 }
 

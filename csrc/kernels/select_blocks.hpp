@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels.hpp"
+
 namespace dtk {
 
 struct SelectArguments {
@@ -12,7 +14,11 @@ struct SelectArguments {
   std::int64_t batch, num_groups, num_blocks, num_selected;
 };
 
-// Throws std::invalid_argument if a row forces more than num_selected columns.
-void select_blocks(const SelectArguments& arguments);
+// Elements of scratch memory that one call needs.
+std::int64_t select_scratch(const SelectArguments& arguments);
+
+// Rows are (sequence, group) pairs. Throws std::invalid_argument if one of them forces more than num_selected
+// columns.
+void select_blocks(const SelectArguments& arguments, Range rows, float* scratch);
 
 }  // namespace dtk
