@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "attention_split.hpp"
 #include "dispatch.hpp"
 #include "merge_partials.hpp"
 #include "select_blocks.hpp"
@@ -17,13 +18,9 @@ void sparse_decode_attention(const TensorView& query, const TensorView& keys, co
   const AttentionArguments arguments =
       attention_arguments(query, keys, values, block_table, block_lengths, scale, output, lse);
   const py::gil_scoped_release release;
-  std::vector<float> scratch(static_cast<std::size_t>(kernels().attention_scratch(arguments)));
-  for (std::int64_t sequence = 0; sequence < arguments.batch; ++sequence) {
-    for (std::int64_t head = 0; head < arguments.num_kv_heads; ++head) {
-      const TableError error = kernels().attention_task(arguments, sequence, head, scratch.data());
-      throw_if(error, "block_table", arguments.num_pool_blocks, arguments.block_size);
-    }
-  }
+  AttentionSplit split(arguments);
+  Scratch scratch;
+  for (std::int64_t task = 0; task < split.num_tasks(); ++task) split.run(task, scratch);
 }
 
 void block_score(const TensorView& query, const TensorView& key_min, const TensorView& key_max,

@@ -4,17 +4,42 @@
 #include <cstddef>
 #include <utility>
 
-#include "dispatch.hpp"
+#include "attention_split.hpp"
 
 namespace dtk {
 namespace {
 
 constexpr std::int64_t kCopyTaskBytes = 256 * 1024;
 
-struct AttentionWork {
-  AttentionArguments arguments;
-  std::vector<std::int32_t> block_table;
-  std::vector<std::int32_t> block_lengths;
+// An attention call with its own copy of the tables.
+class AttentionWork {
+ public:
+  explicit AttentionWork(const AttentionArguments& a)
+      : tables_(copy_tables(a)), split_(with_tables(a, tables_.get())) {}
+
+  std::int64_t num_tasks() const { return split_.num_tasks(); }
+  void run(std::int64_t index, Scratch& scratch) { split_.run(index, scratch); }
+
+ private:
+  static std::int64_t num_entries(const AttentionArguments& a) {
+    return a.batch * a.num_groups * a.num_blocks;
+  }
+
+  static std::unique_ptr<std::int32_t[]> copy_tables(const AttentionArguments& a) {
+    std::unique_ptr<std::int32_t[]> tables(new std::int32_t[static_cast<std::size_t>(2 * num_entries(a))]);
+    std::copy_n(a.block_table, num_entries(a), tables.get());
+    std::copy_n(a.block_lengths, num_entries(a), tables.get() + num_entries(a));
+    return tables;
+  }
+
+  static AttentionArguments with_tables(AttentionArguments a, const std::int32_t* tables) {
+    a.block_table = tables;
+    a.block_lengths = tables + num_entries(a);
+    return a;
+  }
+
+  const std::unique_ptr<std::int32_t[]> tables_;
+  AttentionSplit split_;
 };
 
 struct CopyTask {
@@ -37,21 +62,10 @@ std::vector<CopyTask> split(const std::vector<BlockCopy>& copies) {
 
 }  // namespace
 
-std::shared_ptr<Job> attention_job(const AttentionArguments& a) {
-  const std::int64_t num_entries = a.batch * a.num_groups * a.num_blocks;
-  const auto work = std::make_shared<AttentionWork>();
-  work->arguments = a;
-  work->block_table.assign(a.block_table, a.block_table + num_entries);
-  work->block_lengths.assign(a.block_lengths, a.block_lengths + num_entries);
-  work->arguments.block_table = work->block_table.data();
-  work->arguments.block_lengths = work->block_lengths.data();
-  return std::make_shared<Job>(a.batch * a.num_kv_heads, [work](std::int64_t task, Scratch& scratch) {
-    const AttentionArguments& arguments = work->arguments;
-    float* memory = scratch.floats(kernels().attention_scratch(arguments));
-    const TableError error = kernels().attention_task(arguments, task / arguments.num_kv_heads,
-                                                      task % arguments.num_kv_heads, memory);
-    throw_if(error, "block_table", arguments.num_pool_blocks, arguments.block_size);
-  });
+std::shared_ptr<Job> attention_job(const AttentionArguments& arguments) {
+  const auto work = std::make_shared<AttentionWork>(arguments);
+  return std::make_shared<Job>(work->num_tasks(),
+                               [work](std::int64_t task, Scratch& scratch) { work->run(task, scratch); });
 }
 
 std::shared_ptr<Job> copy_job(std::vector<BlockCopy> copies) {

@@ -10,8 +10,8 @@
 
 namespace dtk {
 
-// One task a (sequence, KV head). Keeps its own copy of the tables, so the caller may change them at once; a
-// wrong entry becomes the job's error.
+// Keeps its own copy of the tables, so the caller may change them at once; a wrong entry becomes the job's
+// error.
 std::shared_ptr<Job> attention_job(const AttentionArguments& arguments);
 
 // The copies run in no given order: none may read or write what another writes.

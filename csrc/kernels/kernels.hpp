@@ -34,6 +34,13 @@ struct AttentionArguments {
   float scale;
 };
 
+// A run of the block table's columns, for the query heads that share one KV head of one sequence.
+struct AttentionTask {
+  std::int64_t sequence, kv_head, first_column, num_columns;
+  float* output;  // dense [group_size, head_dim]: the result over these columns alone
+  float* lse;     // dense [group_size]
+};
+
 struct ScoreArguments {
   const void* query;
   DType query_type;
@@ -68,9 +75,7 @@ struct KernelTable {
   const char* instruction_set;
   // Floats of scratch memory that one task needs.
   std::int64_t (*attention_scratch)(const AttentionArguments&);
-  // One (sequence, KV head).
-  TableError (*attention_task)(const AttentionArguments&, std::int64_t sequence, std::int64_t kv_head,
-                               float* scratch);
+  TableError (*attention_task)(const AttentionArguments&, const AttentionTask&, float* scratch);
   std::int64_t (*score_scratch)(const ScoreArguments&);
   // Entries of the block table, counted through all its rows: sequence = entry / num_blocks.
   TableError (*block_score)(const ScoreArguments&, Range entries, float* scratch);

@@ -14,19 +14,9 @@
 
 #include <sys/types.h>
 
+#include "scratch.hpp"
+
 namespace dtk {
-
-// Memory that a worker keeps from task to task.
-class Scratch {
- public:
-  float* floats(std::int64_t count) {
-    if (static_cast<std::size_t>(count) > memory_.size()) memory_.resize(static_cast<std::size_t>(count));
-    return memory_.data();
-  }
-
- private:
-  std::vector<float> memory_;
-};
 
 class WorkerPool;
 
