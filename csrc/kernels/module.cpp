@@ -12,4 +12,5 @@ PYBIND11_MODULE(_native, module) {
   dtk::bind_attention(module);
   dtk::bind_kv(module);
   dtk::bind_workers(module);
+  dtk::bind_limits(module);
 }

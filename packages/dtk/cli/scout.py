@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dtk.cli import scout_bench
 from dtk.cli.options import (
     ConfigOption,
     DeviceOption,
@@ -31,6 +32,8 @@ app = typer.Typer(
     no_args_is_help=True, help="ScoutAttention: decode with the KV cache offloaded to host memory."
 )
 
+app.add_typer(scout_bench.app, name="bench")
+
 _CACHE = "KV cache"
 
 
@@ -40,11 +43,6 @@ class Dtype(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `generate` a sub-command while it is the only one."""
 
 
 @app.command()

@@ -1,0 +1,3 @@
+"""Hardware: this machine's own figures."""
+
+__all__: list[str] = []

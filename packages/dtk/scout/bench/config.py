@@ -1,0 +1,75 @@
+"""The settings of the attention kernel's benchmark."""
+
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from dtk.units import Seconds
+
+__all__ = ["DTYPE_NAMES", "KernelBenchConfig"]
+
+PositiveInt = Annotated[int, pydantic.Field(ge=1)]
+GroupSize = Annotated[int, pydantic.Field(ge=1, le=16)]
+DtypeName = Literal["fp32", "fp16", "bf16"]
+DTYPE_NAMES: tuple[DtypeName, ...] = ("fp32", "fp16", "bf16")
+
+
+class KernelBenchConfig(pydantic.BaseModel):
+    """What `dtk scout bench kernel` measures.
+
+    Attributes:
+        batch: Sequences.
+        kv_heads: KV heads.
+        group_sizes: Query heads that share a KV head; a row of results for each.
+        head_dim: Channels of a head.
+        selected_tokens: Tokens that each sequence attends to.
+        context_tokens: Tokens of each sequence in the pool, from which blocks are selected at random.
+        block_size: Tokens in a KV block.
+        dtypes: Number formats of K/V and query; a row of results for each.
+        repeats: Rounds at most; each round runs every contender once.
+        time_budget_s: Time for all rows; the rounds of a row end with its share, three at the least.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    batch: PositiveInt = 4
+    kv_heads: PositiveInt = 8
+    group_sizes: Annotated[tuple[GroupSize, ...], pydantic.Field(min_length=1)] = (1, 4)
+    head_dim: PositiveInt = 128
+    selected_tokens: PositiveInt = 2048
+    context_tokens: PositiveInt = 16_384
+    block_size: PositiveInt = 32
+    dtypes: Annotated[tuple[DtypeName, ...], pydantic.Field(min_length=1)] = DTYPE_NAMES
+    repeats: PositiveInt = 30
+    time_budget_s: Seconds = 60.0
+
+    @pydantic.field_validator("group_sizes", "dtypes", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Read `1,4` as the command line writes it."""
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+    @pydantic.field_validator("group_sizes", "dtypes")
+    @classmethod
+    def _refuse_repeated(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) < len(values):
+            raise ValueError("names a value twice")
+        return values
+
+    @pydantic.model_validator(mode="after")
+    def _check_selection(self) -> Self:
+        if self.selected_tokens > self.context_tokens:
+            raise ValueError(
+                f"selected_tokens={self.selected_tokens} is more than context_tokens={self.context_tokens}"
+            )
+        return self
+
+    @property
+    def selected_blocks(self) -> int:
+        """Blocks that a sequence attends to, the last one perhaps in part."""
+        return -(-self.selected_tokens // self.block_size)
+
+    @property
+    def context_blocks(self) -> int:
+        """Blocks of a sequence in the pool."""
+        return -(-self.context_tokens // self.block_size)
