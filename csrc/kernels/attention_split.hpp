@@ -17,10 +17,13 @@ class AttentionSplit {
  public:
   explicit AttentionSplit(const AttentionArguments& arguments);
 
-  std::int64_t num_tasks() const { return num_lists() * num_chunks_; }
+  std::int64_t num_sequences() const { return arguments_.batch; }
+  std::int64_t num_tasks_of_sequence() const { return arguments_.num_kv_heads * num_chunks_; }
+  std::int64_t num_tasks() const { return num_sequences() * num_tasks_of_sequence(); }
 
-  // Runs one task, each once; the last of a list merges its partial results into arguments.output and .lse.
-  // Throws std::invalid_argument if the tables hold something wrong; the result is void then.
+  // Runs one task, each once, sequence by sequence in any order; the last of a list merges its partial
+  // results into arguments.output and .lse. Throws std::invalid_argument if the tables hold something wrong;
+  // the result is void then.
   void run(std::int64_t index, Scratch& scratch);
 
  private:

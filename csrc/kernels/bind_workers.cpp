@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "jobs.hpp"
+#include "worker_pool.hpp"
 
 namespace py = pybind11;
 
@@ -25,6 +26,7 @@ bool done(const Job& job) {
 
 void wait(const Job& job) {
   require_own_process(job);
+  if (job.done()) return job.rethrow_error();
   while (true) {
     bool ended = false;
     {
@@ -66,7 +68,7 @@ std::shared_ptr<Job> submit_copies(WorkerPool& pool, const py::list& copies) {
 void bind_workers(py::module_& module) {
   py::class_<Job, std::shared_ptr<Job>>(module, "Job").def("done", &done).def("wait", &wait);
   py::class_<WorkerPool>(module, "WorkerPool")
-      .def(py::init<int>(), py::arg("num_threads"))
+      .def(py::init<int, int>(), py::arg("num_threads"), py::arg("threads_per_sequence"))
       .def("submit_sparse_decode_attention", &submit_attention)
       .def("submit_copy_blocks", &submit_copies)
       .def("close", &WorkerPool::close, py::call_guard<py::gil_scoped_release>());

@@ -17,7 +17,7 @@ class AttentionWork {
   explicit AttentionWork(const AttentionArguments& a)
       : tables_(copy_tables(a)), split_(with_tables(a, tables_.get())) {}
 
-  std::int64_t num_tasks() const { return split_.num_tasks(); }
+  TaskCounts task_counts() const { return {split_.num_sequences(), split_.num_tasks_of_sequence()}; }
   void run(std::int64_t index, Scratch& scratch) { split_.run(index, scratch); }
 
  private:
@@ -64,7 +64,7 @@ std::vector<CopyTask> split(const std::vector<BlockCopy>& copies) {
 
 std::shared_ptr<Job> attention_job(const AttentionArguments& arguments) {
   const auto work = std::make_shared<AttentionWork>(arguments);
-  return std::make_shared<Job>(work->num_tasks(),
+  return std::make_shared<Job>(work->task_counts(),
                                [work](std::int64_t task, Scratch& scratch) { work->run(task, scratch); });
 }
 
@@ -72,7 +72,8 @@ std::shared_ptr<Job> copy_job(std::vector<BlockCopy> copies) {
   auto tasks = split(copies);
   const auto num_tasks = static_cast<std::int64_t>(tasks.size());
   return std::make_shared<Job>(
-      num_tasks, [copies = std::move(copies), tasks = std::move(tasks)](std::int64_t index, Scratch&) {
+      TaskCounts{num_tasks, 1},
+      [copies = std::move(copies), tasks = std::move(tasks)](std::int64_t index, Scratch&) {
         const CopyTask& task = tasks[static_cast<std::size_t>(index)];
         copies[task.copy].run(task.begin, task.end);
       });

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "block_copy.hpp"
+#include "job.hpp"
 #include "kernels.hpp"
-#include "worker_pool.hpp"
 
 namespace dtk {
 

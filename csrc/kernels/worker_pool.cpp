@@ -1,5 +1,7 @@
 #include "worker_pool.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <utility>
 
@@ -28,37 +30,9 @@ class SignalsBlocked {
 
 }  // namespace
 
-Job::Job(std::int64_t num_tasks, Task task)
-    : task_(std::move(task)), num_tasks_(num_tasks), process_(getpid()), num_unfinished_(num_tasks) {}
-
-bool Job::done() const {
-  const std::lock_guard lock(mutex_);
-  return num_unfinished_ == 0;
-}
-
-bool Job::wait_for(std::chrono::milliseconds time) const {
-  std::unique_lock lock(mutex_);
-  return finished_.wait_for(lock, time, [this] { return num_unfinished_ == 0; });
-}
-
-void Job::rethrow_error() const {
-  const std::lock_guard lock(mutex_);
-  if (error_) std::rethrow_exception(error_);
-}
-
-void Job::run_task(std::int64_t index, Scratch& scratch) {
-  std::exception_ptr error;
-  try {
-    task_(index, scratch);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  const std::lock_guard lock(mutex_);
-  if (error && !error_) error_ = error;
-  if (--num_unfinished_ == 0) finished_.notify_all();  // under the lock: the waiter may free the job at once
-}
-
-WorkerPool::WorkerPool(int num_threads) : state_(std::make_unique<State>()), process_(getpid()) {
+WorkerPool::WorkerPool(int num_threads, int threads_per_sequence)
+    : state_(std::make_unique<State>()), num_threads_(num_threads), process_(getpid()) {
+  state_->threads_per_sequence = threads_per_sequence;
   const SignalsBlocked blocked;
   for (int index = 0; index < num_threads; ++index) {
     try {
@@ -74,11 +48,14 @@ WorkerPool::~WorkerPool() { close(); }
 
 void WorkerPool::submit(std::shared_ptr<Job> job) {
   if (process_ != getpid()) throw std::runtime_error("these workers belong to the process before the fork");
-  const std::lock_guard lock(state_->mutex);
-  if (state_->closing) throw std::runtime_error("these workers are closed");
-  if (job->num_tasks_ == 0) return;
-  state_->jobs.push_back(std::move(job));
-  state_->work.notify_all();
+  const std::int64_t num_useful = std::min<std::int64_t>(num_threads_, job->num_tasks());
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->closing) throw std::runtime_error("these workers are closed");
+    if (num_useful == 0) return;
+    state_->jobs.push_back(std::move(job));
+  }
+  for (std::int64_t thread = 0; thread < num_useful; ++thread) state_->work.notify_one();
 }
 
 void WorkerPool::close() {
@@ -97,17 +74,20 @@ void WorkerPool::close() {
 }
 
 void WorkerPool::work(State& state) {
+#if defined(__linux__)
+  pthread_setname_np(pthread_self(), "dtk-worker");
+#endif
   Scratch scratch;
   std::unique_lock lock(state.mutex);
   while (true) {
+    // No polling before the sleep: it takes the core from the thread that is about to submit.
     state.work.wait(lock, [&state] { return state.closing || !state.jobs.empty(); });
     if (state.jobs.empty()) return;  // closing, and all work is taken
     const std::shared_ptr<Job> job = state.jobs.front();
-    const std::int64_t task = job->next_task_++;
-    if (job->next_task_ == job->num_tasks_) state.jobs.pop_front();
     lock.unlock();
-    job->run_task(task, scratch);
+    job->work(state.threads_per_sequence, scratch);
     lock.lock();
+    if (!state.jobs.empty() && state.jobs.front() == job) state.jobs.pop_front();
   }
 }
 

@@ -141,12 +141,12 @@ def require_finite(**factors: Any) -> None:
             raise ValueError(f"{argument} must be a finite float32 number, got {factor}")
 
 
-def require_count(argument: str, count: Any) -> None:
-    """Raise TypeError unless a count is an integer, ValueError if it is negative."""
+def require_count(argument: str, count: Any, *, at_least: int = 0) -> None:
+    """Raise TypeError unless a count is an integer, ValueError if it is too small."""
     if not isinstance(count, _INTEGRAL):
         raise TypeError(f"{argument} must be an integer, got {count!r}")
-    if count < 0:
-        raise ValueError(f"{argument} must be at least 0, got {count}")
+    if count < at_least:
+        raise ValueError(f"{argument} must be at least {at_least}, got {count}")
 
 
 def require_grouped_heads(num_query_heads: int, num_kv_heads: int) -> None:

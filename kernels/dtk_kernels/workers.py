@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import torch
 
+from dtk_kernels._checks import require_count
 from dtk_kernels._memory import memory_overlaps, resolved
 from dtk_kernels._native_calls import View, require_cpu, view
 from dtk_kernels._native_module import native_module, warn_of_reference
@@ -63,21 +64,35 @@ class Job(Generic[_Result]):
 class Workers:
     """Threads that start submitted jobs in the order of submission, each job split over all of them.
 
-    Leaving its `with` block, or dropping it, or the end of the program, finishes what was submitted.
+    Leaving its `with` block, or dropping it, or the end of the program, finishes what was submitted. Results
+    do not depend on the number of threads or on how they are grouped, bit for bit.
 
     Args:
         num_threads: How many threads work at the same time. Torch's own threads come on top: together they
             should stay within the cores.
+        threads_per_sequence: How many of the threads share a sequence of the batch (ScoutAttention, arXiv
+            2603.27138: one group of threads a sequence). A group takes up one sequence of a job
+            after the other; threads that find none of its tasks left go on to the next at once. None lets all
+            threads share every sequence, which also shares out a batch that is smaller than the number of
+            groups, or of very unequal sequences: the better choice wherever all cores see the same memory.
 
     Raises:
-        ValueError: num_threads is below 1.
+        TypeError: A count is no integer.
+        ValueError: num_threads is below 1, or threads_per_sequence does not divide it.
         ImportError: The compiled module is missing and `DTK_REQUIRE_NATIVE` is 1.
     """
 
-    def __init__(self, num_threads: int) -> None:
-        if num_threads < 1:
-            raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    def __init__(self, num_threads: int, threads_per_sequence: int | None = None) -> None:
+        require_count("num_threads", num_threads, at_least=1)
+        if threads_per_sequence is not None:
+            require_count("threads_per_sequence", threads_per_sequence, at_least=1)
+            if num_threads % threads_per_sequence:
+                raise ValueError(
+                    f"threads_per_sequence must divide num_threads ({num_threads}) into groups of equal size,"
+                    f" got {threads_per_sequence}"
+                )
         self.num_threads = num_threads
+        self.threads_per_sequence = threads_per_sequence
         self._pending = PendingWork()
         module = native_module()
         self._threads: WorkerPool | PythonThread
@@ -85,7 +100,7 @@ class Workers:
             warn_of_reference()
             self._threads = PythonThread()
         else:
-            self._threads = module.WorkerPool(num_threads)
+            self._threads = module.WorkerPool(num_threads, threads_per_sequence or num_threads)
         # Runs before the interpreter frees the tensors, whichever way this object ends.
         self._close = weakref.finalize(self, _finish, self._threads, self._pending)
 

@@ -208,3 +208,14 @@ def test_python_runs_while_workers_work_and_a_thread_waits() -> None:
             count += 1
         waiter.join(timeout=60)
     assert count > 1000
+
+
+@pytest.mark.native
+def test_of_several_errors_the_first_in_order_shows() -> None:
+    query, keys, values, table, lengths = problem(batch=3, num_blocks=400)  # seven chunks a list
+    table[0, 0, 399], table[1, 0, 0], table[2, 0, 200] = 77, 88, 99
+    with Workers(3) as workers:
+        for _ in range(200):
+            job = workers.submit_sparse_decode_attention(query, keys, values, table, lengths)
+            with pytest.raises(ValueError, match=r"^block_table holds 77"):
+                job.wait()
