@@ -17,7 +17,8 @@ bool cpu_has_f16c() {  // not a name that every compiler's __builtin_cpu_support
 }
 #endif
 
-std::vector<const KernelTable*> usable_kernels() {
+// Slowest first; the last is the automatic choice.
+std::vector<const KernelTable*> automatic_kernels() {
   std::vector<const KernelTable*> usable = {&kGenericKernels};
 #if defined(DTK_HAVE_AVX2)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c()) {
@@ -27,10 +28,29 @@ std::vector<const KernelTable*> usable_kernels() {
   return usable;
 }
 
+// Only by name: few machines that run our tests execute them, and wide vectors slow some CPUs' clocks.
+std::vector<const KernelTable*> optional_kernels() {
+  std::vector<const KernelTable*> usable;
+#if defined(DTK_HAVE_AVX512)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    usable.push_back(&kAvx512Kernels);
+  }
+#endif
+  return usable;
+}
+
+std::vector<std::string> names_of(const std::vector<const KernelTable*>& tables) {
+  std::vector<std::string> names;
+  for (const KernelTable* table : tables) names.emplace_back(table->instruction_set);
+  return names;
+}
+
 const KernelTable& choose() {
-  const auto usable = usable_kernels();
+  auto usable = automatic_kernels();
   const char* wanted = std::getenv("DTK_CPU_ISA");
   if (wanted == nullptr || *wanted == '\0') return *usable.back();
+  for (const KernelTable* table : optional_kernels()) usable.push_back(table);
   std::string names;
   for (const KernelTable* table : usable) {
     if (std::string(wanted) == table->instruction_set) return *table;
@@ -47,11 +67,9 @@ const KernelTable& kernels() {
   return chosen;
 }
 
-std::vector<std::string> instruction_sets() {
-  std::vector<std::string> names;
-  for (const KernelTable* table : usable_kernels()) names.emplace_back(table->instruction_set);
-  return names;
-}
+std::vector<std::string> instruction_sets() { return names_of(automatic_kernels()); }
+
+std::vector<std::string> optional_instruction_sets() { return names_of(optional_kernels()); }
 
 void throw_if(const TableError& error, const char* table_name, std::int64_t num_pool_blocks,
               std::int64_t block_size) {

@@ -86,5 +86,8 @@ extern const KernelTable kGenericKernels;
 #if defined(DTK_HAVE_AVX2)
 extern const KernelTable kAvx2Kernels;
 #endif
+#if defined(DTK_HAVE_AVX512)
+extern const KernelTable kAvx512Kernels;
+#endif
 
 }  // namespace dtk

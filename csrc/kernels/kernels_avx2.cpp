@@ -5,7 +5,7 @@
 
 namespace {
 constexpr int kLanes = 8;
-constexpr int kScoreSums = 8;   // sums that stay in registers, of 16
+constexpr int kScoreSums = 8;  // sums that stay in the 16 registers
 constexpr int kOutputSums = 8;
 #include "units/vectors.inc"
 #include "units/convert_avx2.inc"

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_native, module) {
   dtk::kernels();  // a wrong DTK_CPU_ISA shows when the module loads
   module.def("instruction_set", [] { return dtk::kernels().instruction_set; });
   module.def("instruction_sets", &dtk::instruction_sets);
+  module.def("optional_instruction_sets", &dtk::optional_instruction_sets);
   dtk::bind_attention(module);
   dtk::bind_kv(module);
   dtk::bind_workers(module);

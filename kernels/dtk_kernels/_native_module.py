@@ -1,7 +1,8 @@
 """The compiled module, or the reason why there is none. Free of torch.
 
-Environment: `DTK_CPU_ISA` names the instruction set to use (`generic`, `avx2`) instead of the best one;
-`DTK_REQUIRE_NATIVE=1` makes a missing module an error, where otherwise the references step in.
+Environment: `DTK_CPU_ISA` names the instruction set to use (`generic`, `avx2`, `avx512`) instead of the best
+of the first two; `DTK_REQUIRE_NATIVE=1` makes a missing module an error, where otherwise the references step
+in.
 """
 
 import logging

@@ -11,7 +11,13 @@ from pathlib import Path
 from dtk_kernels._native_module import native_module, why_no_native_module
 from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
 
-__all__ = ["Implementation", "implementations", "instruction_set", "instruction_sets"]
+__all__ = [
+    "Implementation",
+    "implementations",
+    "instruction_set",
+    "instruction_sets",
+    "optional_instruction_sets",
+]
 
 _ROOT = Path(__file__).parent
 _NVIDIA_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # the second is Windows' Linux subsystem
@@ -54,9 +60,15 @@ def instruction_set() -> str | None:
 
 
 def instruction_sets() -> list[str]:
-    """Return the instruction sets that `DTK_CPU_ISA` may name here, slowest first."""
+    """Return the instruction sets that are chosen by themselves here, slowest first: the last one is used."""
     module = native_module()
     return [] if module is None else list(module.instruction_sets())
+
+
+def optional_instruction_sets() -> list[str]:
+    """Return those that are used here only when `DTK_CPU_ISA` names them."""
+    module = native_module()
+    return [] if module is None else list(module.optional_instruction_sets())
 
 
 def _source_exists(operation: str, implementation: str) -> bool:

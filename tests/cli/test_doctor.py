@@ -28,6 +28,7 @@ GOOD: dict[str, Any] = {
     "kernels": {
         "instruction_set": "avx2",
         "instruction_sets": ["generic", "avx2"],
+        "optional_instruction_sets": ["avx512"],
         "operations": {"score": {"native": {"live": True, "reason": ""}}},
     },
     "memory": {"total_bytes": 2**36, "available_bytes": 2**35, "shared_bytes": 2**34, "shared_free_bytes": 0},

@@ -58,7 +58,7 @@ def _native(kernels: dict[str, Any]) -> Iterator[Check]:
     live = sum(state["live"] for state in states)
     if live:
         sets = kernels["instruction_sets"]
-        best = kernels["instruction_set"] == sets[-1]
+        best = kernels["instruction_set"] in {sets[-1], *kernels["optional_instruction_sets"]}
         message = f"{live} of {len(states)} operations, instruction set {kernels['instruction_set']}"
         hint = "" if best else f"DTK_CPU_ISA keeps dtk from {sets[-1]}"
         yield Check("native kernels", "ok" if best else "warn", message, hint)

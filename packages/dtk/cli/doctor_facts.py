@@ -93,6 +93,7 @@ def _kernels() -> dict[str, Any]:
     return {
         "instruction_set": status.instruction_set(),
         "instruction_sets": status.instruction_sets(),
+        "optional_instruction_sets": status.optional_instruction_sets(),
         "operations": {
             name: {one: asdict(state) for one, state in states.items()} for name, states in operations.items()
         },

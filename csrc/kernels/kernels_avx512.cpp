@@ -1,0 +1,20 @@
+// AVX-512 unit: 512-bit vectors and twice the registers. Opt-in (dispatch.cpp).
+#include <immintrin.h>
+
+#include "kernels.hpp"
+
+namespace {
+constexpr int kLanes = 16;
+constexpr int kScoreSums = 16;  // sums that stay in the 32 registers
+constexpr int kOutputSums = 16;
+#include "units/vectors.inc"
+#include "units/convert_avx512.inc"
+#include "units/query.inc"
+#include "units/attention.inc"
+#include "units/digests.inc"
+}  // namespace
+
+namespace dtk {
+const KernelTable kAvx512Kernels = {"avx512",      attention_scratch, attention_task,
+                                    score_scratch, block_score,       block_digest};
+}  // namespace dtk
