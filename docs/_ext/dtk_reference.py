@@ -105,7 +105,7 @@ def config_page(section: str, model: type[pydantic.BaseModel]) -> str:
         f"win. `dtk config show {section}` prints the resolved settings, and `dtk config schema {section}` "
         "their JSON Schema."
     )
-    return f"# Settings of dtk {section}\n\n{intro}\n\n{_table(rows)}\n"
+    return f"# Settings of dtk {section.replace('-', ' ')}\n\n{intro}\n\n{_table(rows)}\n"
 
 
 def _annotation_text(model: type[pydantic.BaseModel], name: str) -> str:

@@ -80,6 +80,12 @@ def test_an_interrupt_during_the_imports(name: str, code: int) -> None:
     assert (document["command"], document["error"]["message"]) == ("config show", "interrupted")
 
 
+def test_an_interrupt_during_the_imports_names_the_longest_command() -> None:
+    words = ("scout", "bench", "kernel", "--json")
+    done = _run(sys.executable, "-c", _STOPPED, *words, SIGNAL="SIGINT")
+    assert json.loads(done.stdout)["command"] == "scout bench kernel"
+
+
 @pytest.mark.parametrize("delay_s", [0.05, 0.15, 0.3])
 def test_an_interrupt_at_any_moment(delay_s: float) -> None:
     with subprocess.Popen(

@@ -12,12 +12,16 @@ from dtk.cli.options import ConfigOption, JsonOption, QuietOption, SetOption, Ve
 from dtk.cli.output import Output
 from dtk.configuration import load_config
 from dtk.errors import InputError
+from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.config import ScoutConfig
 
 __all__ = ["SECTIONS", "app"]
 
-SECTIONS: Final[Mapping[str, type[pydantic.BaseModel]]] = {"scout": ScoutConfig}
-"""The parts that have settings of their own, by the name of their command group."""
+SECTIONS: Final[Mapping[str, type[pydantic.BaseModel]]] = {
+    "scout": ScoutConfig,
+    "scout-bench-kernel": KernelBenchConfig,
+}
+"""The parts that have settings of their own, by the words of their command or command group."""
 
 app = typer.Typer(no_args_is_help=True, help="Show resolved settings and their schema.")
 

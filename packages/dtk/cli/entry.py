@@ -61,8 +61,9 @@ def _report_early_interrupt() -> None:
 
     words = sys.argv[1:]
     options = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
-    # Which words are the command's is not known yet; no command has more than two.
-    command = " ".join(words[: min(options, 2)])
+    # Which words are the command's is not known yet; only those of `scout bench` are more than two.
+    longest = 3 if words[:2] == ["scout", "bench"] else 2
+    command = " ".join(words[: min(options, longest)])
     try:
         sys.stderr.write("dtk: interrupted\n")
         if "--json" in words:

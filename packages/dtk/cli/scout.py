@@ -124,6 +124,7 @@ def generate(
     settings = _settings(config, assignments, flags)
     text = _prompt_text(prompt, prompt_file)
     from dtk.cli import scout_generate
+    from dtk.cli.out_folder import prepare_folder
 
     request = scout_generate.Request(
         model=model,
@@ -142,7 +143,7 @@ def generate(
         device=device,
     )
     if out is not None:
-        scout_generate.prepare(out, settings)
+        prepare_folder(out, settings, "scout generate")
     loaded, report = scout_generate.run(request, output)
     data = _data(loaded, report, settings)
     status, code = ("interrupted", EXIT_INTERRUPTED) if report.interrupted else ("ok", 0)

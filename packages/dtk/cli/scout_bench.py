@@ -16,6 +16,7 @@ from dtk.cli.options import (
     VerboseOption,
 )
 from dtk.cli.output import EXIT_INTERRUPTED, Output
+from dtk.errors import CheckFailedError, RunFailedError
 
 if TYPE_CHECKING:
     from dtk.scout.bench.config import KernelBenchConfig
@@ -75,6 +76,15 @@ def kernel(
         str | None,
         typer.Option(metavar="TIME", help="Time for the rounds of all rows, such as 90s. (default: 60s)"),
     ] = None,
+    scaling: Annotated[
+        bool | None,
+        typer.Option(
+            "--scaling", help="Also measure how our time grows with the selected tokens and the context."
+        ),
+    ] = None,
+    scaling_tokens: Annotated[
+        int | None, typer.Option(help="The largest selection and context of --scaling. (default: 65536)")
+    ] = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
     seed: SeedOption = 0,
@@ -101,19 +111,32 @@ def kernel(
         "dtypes": dtypes,
         "repeats": repeats,
         "time_budget_s": time_budget,
+        "scaling": scaling,
+        "scaling_tokens": scaling_tokens,
     }
     settings = _settings(config, assignments, flags)
     from dtk.cli import scout_bench_kernel as command
+    from dtk.cli.out_folder import prepare_folder
 
-    report, data = command.run(settings, threads, seed, output)
+    if out is not None:
+        prepare_folder(out, settings, "scout bench kernel")
+    request = command.Request(settings, threads, seed)
+    report, data = command.run(request, output)
     status, code = "ok", 0
     if report.ours_is_wrong:
-        status, code = "failed", 1
+        status, code = "failed", CheckFailedError.exit_code
     elif report.interrupted:
         status, code = "interrupted", EXIT_INTERRUPTED
-    output.finish(
-        data, basis="measured", status=status, show=lambda console: command.show(console, report, settings)
-    )
+    if out is not None:
+        try:
+            command.save(out, data, report, request)
+            output.say(f"results in {out}")
+        except RunFailedError as error:
+            # The disk filled up meanwhile: what was measured still goes to stdout.
+            output.stderr.print(f"dtk: {error}", markup=False, soft_wrap=True)
+            output.warnings.append(str(error))
+            status, code = "failed", error.exit_code
+    output.finish(data, basis="measured", status=status, show=lambda console: command.show(console, report))
     raise typer.Exit(code)
 
 

@@ -1,46 +1,88 @@
 """What `dtk scout bench kernel` does once its options are known; it imports torch."""
 
-from dataclasses import asdict
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
+from dtk.cli.out_folder import write_json
 from dtk.cli.output import Output
-from dtk.repro.environment import available_threads
+from dtk.errors import RunFailedError
+from dtk.repro.environment import available_threads, capture_environment
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.kernel import KernelBenchReport, Progress, bench_kernel
 from dtk.scout.bench.rows import Row
+from dtk.scout.bench.scaling import Scaling
 
-__all__ = ["run", "show"]
+__all__ = ["Request", "run", "save", "show"]
+
+_log = logging.getLogger(__name__)
+
+_NOISE = 1.5  # 90th over 10th percentile of our kernel's times, above which the machine was not quiet
 
 
-def run(
-    settings: KernelBenchConfig, threads: int | None, seed: int, output: Output
-) -> tuple[KernelBenchReport, dict[str, Any]]:
+@dataclass(frozen=True)
+class Request:
+    """One `dtk scout bench kernel`, all options resolved."""
+
+    settings: KernelBenchConfig
+    threads: int | None
+    seed: int
+
+    @property
+    def resolved_threads(self) -> int:
+        """The threads of every contender."""
+        return self.threads or available_threads()
+
+
+def run(request: Request, output: Output) -> tuple[KernelBenchReport, dict[str, Any]]:
     """Run the benchmark, tell its progress on stderr, and return the report and the data of `--json`."""
+    if request.resolved_threads > available_threads():
+        _log.warning(
+            "%d threads share %d cores: no figure is the machine's",
+            request.resolved_threads,
+            available_threads(),
+        )
     with output.progress() as bar:
-        task = bar.add_task("allocating", total=settings.repeats)
+        task = bar.add_task("", total=request.settings.repeats)
 
-        def begin(row: str) -> None:
-            output.say(f"timing {row}")
-            bar.update(task, description=row, completed=0)
+        def begin(part: str) -> None:
+            output.say(f"timing {part}")
+            bar.update(task, description=part, completed=0)
 
         report = bench_kernel(
-            settings,
-            threads=threads or available_threads(),
-            seed=seed,
+            request.settings,
+            threads=request.resolved_threads,
+            seed=request.seed,
             progress=Progress(begin, lambda rounds: bar.update(task, completed=rounds)),
         )
-    output.warnings.extend(f"wrong answer: {one}" for one in report.wrong)
-    data = {
+    for wrong in report.wrong:
+        _log.warning("wrong answer, not timed: %s", wrong)
+    _warn_if_noisy(report)
+    return report, _data(report, request)
+
+
+def _warn_if_noisy(report: KernelBenchReport) -> None:
+    noise = [row.contenders["dtk"].p90_s / row.contenders["dtk"].p10_s for row in report.rows]
+    if max(noise, default=1.0) > _NOISE:
+        _log.warning(
+            "this machine was not quiet: the same call took up to %.1f times as long from round to round",
+            max(noise),
+        )
+
+
+def _data(report: KernelBenchReport, request: Request) -> dict[str, Any]:
+    return {
         "rows": [_row_data(row) for row in report.rows],
+        "scaling": None if report.scaling is None else asdict(report.scaling),
         "wrong": report.wrong,
-        "config": settings.model_dump(mode="json"),
-        "torch": str(torch.__version__),
+        "llama_cpp": report.llama_cpp,
+        "threads": request.resolved_threads,
+        "config": request.settings.model_dump(mode="json"),
     }
-    return report, data
 
 
 def _row_data(row: Row) -> dict[str, Any]:
@@ -48,10 +90,38 @@ def _row_data(row: Row) -> dict[str, Any]:
     return asdict(row) | {name: limit.model_dump(mode="json") for name, limit in limits.items()}
 
 
-def show(console: Console, report: KernelBenchReport, settings: KernelBenchConfig) -> None:
-    """Print the rows as a table for people."""
-    table = Table(title="Sparse decode attention, GB/s of K/V (measured here)", title_justify="left")
-    for name in ("dtype", "group", "threads", "read", "roofline", "dtk", "share", "torch's best", "speedup"):
+def save(folder: Path, data: dict[str, Any], report: KernelBenchReport, request: Request) -> None:
+    """Write the result, the resolved request and the plots into `folder`.
+
+    Raises:
+        RunFailedError: If the folder cannot be written.
+    """
+    from dtk.scout.bench.plot import plot_roofline, plot_scaling
+
+    environment = capture_environment()
+    machine = environment["cpu"]["model"]
+    resolved = {
+        "settings": request.settings.model_dump(mode="json"),
+        "threads": request.resolved_threads,
+        "seed": request.seed,
+        "environment": environment,
+    }
+    try:
+        write_json(folder, "result.json", data)
+        write_json(folder, "request.json", resolved)
+        if report.rows:
+            plot_roofline(report.rows, machine, folder)
+        if report.scaling is not None:
+            plot_scaling(report.scaling, machine, folder)
+    except OSError as error:
+        raise RunFailedError(f"cannot write: {error.strerror}", field="--out", value=str(folder)) from error
+
+
+def show(console: Console, report: KernelBenchReport) -> None:
+    """Print the results as tables for people."""
+    table = Table(title="Sparse decode attention, GB/s of selected K/V (measured here)", title_justify="left")
+    names = ("dtype", "group", "threads", "reads", "roofline", "dtk", "of roofline", "torch", "dtk/torch")
+    for name in (*names, "torch's way", "llama.cpp"):
         table.add_column(name, justify="right")
     for row in report.rows:
         table.add_row(
@@ -62,10 +132,39 @@ def show(console: Console, report: KernelBenchReport, settings: KernelBenchConfi
             _giga(row.roofline_bytes_per_s),
             _giga(row.kv_bandwidth_bytes_per_s),
             f"{row.fraction_of_roofline:.0%}",
-            f"{_giga(row.torch_best_bytes_per_s)} {row.torch_best_name or ''}",
-            "-" if row.speedup_over_torch is None else f"{row.speedup_over_torch:.2f}x",
+            _giga(row.torch_best_bytes_per_s),
+            "-" if row.speedup_over_torch is None else f"{row.speedup_over_torch:.2f}",
+            (row.torch_best_name or "-").removeprefix("torch_"),
+            _giga(row.llama_cpp_bytes_per_s),
         )
     console.print(table)
+    if report.llama_cpp != "timed":
+        console.print(f"llama.cpp: {report.llama_cpp}", soft_wrap=True)
+    if report.scaling is not None:
+        _show_scaling(console, report.scaling)
+
+
+def _show_scaling(console: Console, scaling: Scaling) -> None:
+    title = f"Time of a call, {scaling.dtype}, group size {scaling.group_size}, {scaling.threads} threads"
+    table = Table(title=f"{title} (measured here)", title_justify="left")
+    for name in ("selected tokens", "of context tokens", "ms", "10th..90th percentile", "GB/s"):
+        table.add_column(name, justify="right")
+    for series in (scaling.by_selected_tokens, scaling.by_context_tokens):
+        for point in series:
+            table.add_row(
+                str(point.selected_tokens),
+                str(point.context_tokens),
+                f"{1e3 * point.median_s:.3f}",
+                f"{1e3 * point.p10_s:.3f}..{1e3 * point.p90_s:.3f}",
+                _giga(point.kv_bandwidth_bytes_per_s),
+            )
+        table.add_section()
+    console.print(table)
+    slope, ratio = scaling.log_log_slope, scaling.context_ratio
+    if slope is not None:
+        console.print(f"slope of log time over log selected tokens: {slope:.3f} (1 is linear)")
+    if ratio is not None:
+        console.print(f"largest over smallest time across the contexts: {ratio:.2f}")
 
 
 def _giga(rate: float | None) -> str:

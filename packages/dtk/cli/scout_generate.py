@@ -1,6 +1,5 @@
 """What `dtk scout generate` does once its options are known; imports torch, so only the command body does."""
 
-import json
 import logging
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -8,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from rich.console import Console
 from rich.table import Table
 
+from dtk.cli.out_folder import write_json
 from dtk.cli.output import Output
 from dtk.errors import InputError, RunFailedError
 from dtk.models import LoadedModel, load
@@ -20,7 +19,7 @@ from dtk.scout.config import ScoutConfig
 from dtk.scout.decode import Sampling
 from dtk.scout.generation import GenerationReport, Progress, check_request, generate
 
-__all__ = ["Request", "prepare", "run", "save", "show"]
+__all__ = ["Request", "run", "save", "show"]
 
 
 _log = logging.getLogger(__name__)
@@ -140,29 +139,6 @@ def _encode(request: Request, loaded: LoadedModel) -> torch.Tensor:
     return torch.tensor(ids[: request.max_prompt_tokens], dtype=torch.int64)
 
 
-def prepare(folder: Path, settings: ScoutConfig) -> None:
-    """Make the output folder and write the settings there, before the work that it is to keep.
-
-    Raises:
-        InputError: If that cannot be done, or the folder holds the results of an earlier run.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "result.json").exists():
-            raise InputError(
-                "holds the results of an earlier run",
-                field="--out",
-                value=str(folder),
-                hint="name a new folder",
-            )
-        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-        (folder / "config.yaml").write_text(
-            f"# For --config of dtk scout generate.\n{text}", encoding="utf-8"
-        )
-    except OSError as error:
-        raise InputError(f"cannot write there: {error.strerror}", field="--out", value=str(folder)) from error
-
-
 def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: Request) -> None:
     """Write the result, the resolved request and the plots into `folder`.
 
@@ -180,10 +156,8 @@ def save(folder: Path, data: dict[str, Any], report: GenerationReport, request: 
         "environment": capture_environment(),
     }
     try:
-        for name, content in (("result.json", data), ("request.json", resolved)):
-            temporary = folder / f".{name}.part"
-            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            temporary.replace(folder / name)
+        write_json(folder, "result.json", data)
+        write_json(folder, "request.json", resolved)
         plot_generation(report, folder)
     except OSError as error:
         raise RunFailedError(f"cannot write: {error.strerror}", field="--out", value=str(folder)) from error

@@ -129,4 +129,5 @@ def multiply_add_probes(workers: Workers) -> list[Probe]:
 def evict_caches(workers: Workers, buffer: torch.Tensor) -> None:
     """Fill the caches with a part of the buffer, so that what comes next reads memory."""
     enough = 2 * max(last_level_cache_bytes(), _USUAL_CACHE_BYTES) // 4
-    limits.read(workers, buffer[:enough])
+    # The end of it: a read of the whole buffer, which begins at the start, must find nothing there.
+    limits.read(workers, buffer[-enough:])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from dtk.scout.figures import save_figure
 from dtk.scout.generation import GenerationReport
 
 __all__ = ["plot_generation"]
@@ -24,9 +25,4 @@ def plot_generation(report: GenerationReport, folder: Path) -> list[Path]:
     predicted = [(i, value) for i, value in enumerate(report.query_cosine_by_layer) if value is not None]
     cosine.plot([i for i, _ in predicted], [value for _, value in predicted], marker=".")
     cosine.set(xlabel="layer", ylabel="cosine", title="predicted to real query", ylim=(None, 1))
-    paths = [folder / f"generation.{kind}" for kind in ("svg", "png")]
-    for path in paths:
-        temporary = path.with_name(f".{path.name}.part")
-        figure.savefig(temporary, format=path.suffix.removeprefix("."))
-        temporary.replace(path)
-    return paths
+    return save_figure(figure, folder, "generation")

@@ -7,7 +7,16 @@ from torch import Tensor
 
 from dtk.scout.bench.config import KernelBenchConfig
 
-__all__ = ["TORCH_DTYPES", "Case", "KeyValues", "gather", "make_case", "make_key_values", "oracle"]
+__all__ = [
+    "TORCH_DTYPES",
+    "Case",
+    "KeyValues",
+    "gather",
+    "make_case",
+    "make_key_values",
+    "oracle",
+    "scattered_blocks",
+]
 
 TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -49,17 +58,38 @@ class Case:
 
 
 def make_key_values(config: KernelBenchConfig, dtype: str, generator: torch.Generator) -> KeyValues:
-    """Fill a pool with random K/V and select random blocks of it for each sequence."""
-    num_blocks = config.batch * config.context_blocks
-    shape = (num_blocks, config.kv_heads, config.block_size, config.head_dim)
-    keys, values = (torch.randn(shape, generator=generator).to(TORCH_DTYPES[dtype]) for _ in range(2))
-    # Blocks of all sequences lie in one random order, as in a pool that has been in use for a while.
-    owned = torch.randperm(num_blocks, generator=generator).view(config.batch, config.context_blocks)
-    table = owned[:, None, : config.selected_blocks].to(torch.int32).contiguous()
+    """Scatter random K/V over a pool, each sequence with blocks of its own; the rest of the pool is NaN."""
+    table = scattered_blocks(config.batch, config.context_blocks, config.selected_blocks, generator)
     lengths = torch.full_like(table, config.block_size)
     lengths[..., -1] = config.selected_tokens - (config.selected_blocks - 1) * config.block_size
-    gathered = (gather(pool, table, config.selected_tokens) for pool in (keys, values))
-    return KeyValues(keys, values, table, lengths, *gathered)
+    shape = (config.batch, config.kv_heads, config.selected_tokens, config.head_dim)
+    keys, values = (torch.randn(shape, generator=generator).to(TORCH_DTYPES[dtype]) for _ in range(2))
+    key_pool, value_pool = (_scatter(tokens, table, config) for tokens in (keys, values))
+    return KeyValues(key_pool, value_pool, table, lengths, keys, values)
+
+
+def scattered_blocks(
+    batch: int, context_blocks: int, num_selected: int, generator: torch.Generator
+) -> Tensor:
+    """Select blocks of each sequence at random: int32 [batch, 1, num_selected] ids, no block twice.
+
+    The blocks of all sequences lie in one random order, as in a pool that has been in use for a while.
+    """
+    owned = torch.randperm(batch * context_blocks, generator=generator).view(batch, context_blocks)
+    return owned[:, None, :num_selected].to(torch.int32).contiguous()
+
+
+def _scatter(tokens: Tensor, block_table: Tensor, config: KernelBenchConfig) -> Tensor:
+    block_shape = (config.kv_heads, config.block_size, config.head_dim)
+    pool = tokens.new_full((config.batch * config.context_blocks, *block_shape), torch.nan)
+    padded = tokens.new_full(
+        (config.batch, config.kv_heads, config.selected_blocks * config.block_size, config.head_dim),
+        torch.nan,
+    )
+    padded[:, :, : config.selected_tokens] = tokens
+    blocks = padded.view(config.batch, config.kv_heads, config.selected_blocks, *block_shape[1:])
+    pool[block_table.flatten().long()] = blocks.transpose(1, 2).reshape(-1, *block_shape)
+    return pool
 
 
 def gather(pool: Tensor, block_table: Tensor, num_tokens: int) -> Tensor:
@@ -78,12 +108,19 @@ def make_case(kv: KeyValues, dtype: str, group_size: int, generator: torch.Gener
     return Case(dtype, group_size, query, kv)
 
 
-def oracle(case: Case) -> Tensor:
-    """Return the attention output in float64, [batch, query heads, head size], sequence by sequence."""
-    rows = []
-    for query, keys, values in zip(case.query, case.kv.gathered_keys, case.kv.gathered_values, strict=True):
-        heads, _, head_dim = keys.shape
-        grouped = query.double().view(heads, case.group_size, head_dim)
-        scores = grouped @ keys.double().transpose(1, 2) * head_dim**-0.5
-        rows.append((scores.softmax(dim=-1) @ values.double()).view(-1, head_dim))
-    return torch.stack(rows)
+def oracle(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Return attention in float64, one KV head after another.
+
+    Args:
+        query: [batch, query heads, head size]; the output has the same shape.
+        keys: [batch, KV heads, tokens, head size].
+        values: Likewise.
+    """
+    batch, kv_heads, _, head_dim = keys.shape
+    grouped = query.double().view(batch, kv_heads, -1, head_dim)
+    output = torch.empty_like(grouped)
+    for row in range(batch):
+        for head in range(kv_heads):
+            scores = grouped[row, head] @ keys[row, head].double().T * head_dim**-0.5
+            output[row, head] = scores.softmax(dim=-1) @ values[row, head].double()
+    return output.view(query.shape)

@@ -18,8 +18,8 @@ class KernelBenchConfig(pydantic.BaseModel):
     """What `dtk scout bench kernel` measures.
 
     Attributes:
-        batch: Sequences.
-        kv_heads: KV heads.
+        batch: Sequences in a call.
+        kv_heads: KV heads of a layer.
         group_sizes: Query heads that share a KV head; a row of results for each.
         head_dim: Channels of a head.
         selected_tokens: Tokens that each sequence attends to.
@@ -27,7 +27,9 @@ class KernelBenchConfig(pydantic.BaseModel):
         block_size: Tokens in a KV block.
         dtypes: Number formats of K/V and query; a row of results for each.
         repeats: Rounds at most; each round runs every contender once.
-        time_budget_s: Time for all rows; the rounds of a row end with its share, three at the least.
+        time_budget_s: Time for all rounds; those of a row end with its share, three at the least.
+        scaling: Also measure how time grows with the selected tokens, and whether it does with the context.
+        scaling_tokens: The largest selection and context of that.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +44,8 @@ class KernelBenchConfig(pydantic.BaseModel):
     dtypes: Annotated[tuple[DtypeName, ...], pydantic.Field(min_length=1)] = DTYPE_NAMES
     repeats: PositiveInt = 30
     time_budget_s: Seconds = 60.0
+    scaling: bool = False
+    scaling_tokens: PositiveInt = 65_536
 
     @pydantic.field_validator("group_sizes", "dtypes", mode="before")
     @classmethod
@@ -63,6 +67,11 @@ class KernelBenchConfig(pydantic.BaseModel):
                 f"selected_tokens={self.selected_tokens} is more than context_tokens={self.context_tokens}"
             )
         return self
+
+    @property
+    def time_budget_of_part_s(self) -> float:
+        """The share of a row, or of one of the two series of the scaling."""
+        return self.time_budget_s / (len(self.dtypes) * len(self.group_sizes) + 2 * self.scaling)
 
     @property
     def selected_blocks(self) -> int:

@@ -1,34 +1,35 @@
-"""`dtk scout bench kernel`: our attention kernel, torch's ways and the machine's limits, in turn.
+"""`dtk scout bench kernel`: our attention kernel, its peers and the machine's limits, in turn.
 
 For each number format and group size: check every contender against float64, then time them and the limits
 in interleaved rounds, with the caches emptied before every run, since a decode step finds K/V in memory.
 """
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from dtk.hardware.measure import (
-    Probe,
-    evict_caches,
-    limit_of,
-    multiply_add_probes,
-    read_buffer,
-    read_probes,
-)
+from dtk.errors import NotTestableError
+from dtk.hardware.measure import evict_caches, multiply_add_probes, read_buffer, read_probes
 from dtk.scout.bench.case import Case, make_case, make_key_values, oracle
 from dtk.scout.bench.config import KernelBenchConfig
-from dtk.scout.bench.peers import OURS, Contender, our_contenders, relative_error, torch_contenders
-from dtk.scout.bench.roofline import kv_bytes
-from dtk.scout.bench.rows import Row, make_row
+from dtk.scout.bench.contender import Contender, relative_error
+from dtk.scout.bench.llama_cpp import LlamaCppUnavailableError, library_folder
+from dtk.scout.bench.memory import check_memory
+from dtk.scout.bench.peers import OURS, llama_cpp_contender, our_contenders, torch_contenders
+from dtk.scout.bench.rows import Limits, Row, make_row
+from dtk.scout.bench.scaling import Scaling
+from dtk.scout.bench.scaling_run import measure_scaling
 from dtk.scout.bench.timing import Timings, interleave
 from dtk_kernels import status
 from dtk_kernels.workers import Workers
 
 __all__ = ["KernelBenchReport", "Progress", "bench_kernel"]
+
+_SETTLE_S = 0.001  # by then, the threads of whoever ran last have stopped spinning
 
 
 @dataclass
@@ -37,14 +38,18 @@ class KernelBenchReport:
 
     Attributes:
         rows: One for each number format and group size that was timed.
+        scaling: How our kernel's time grows, if that was asked for.
         wrong: Contenders whose answer was wrong, with what was wrong; they were not timed.
         ours_is_wrong: Whether our own kernel was among them.
+        llama_cpp: `timed`, or why llama.cpp was not.
         interrupted: Whether Ctrl-C ended it early.
     """
 
     rows: list[Row] = field(default_factory=list)
+    scaling: Scaling | None = None
     wrong: list[str] = field(default_factory=list)
     ours_is_wrong: bool = False
+    llama_cpp: str = "not reached"
     interrupted: bool = False
 
 
@@ -53,11 +58,11 @@ class Progress:
     """Whom to tell about the progress.
 
     Attributes:
-        row: Called with a description of each row as it begins.
+        part: Called with a description of each part as it begins.
         round: Called after each round with the number of rounds so far.
     """
 
-    row: Callable[[str], object] = lambda _: None
+    part: Callable[[str], object] = lambda _: None
     round: Callable[[int], object] = lambda _: None
 
 
@@ -67,20 +72,21 @@ def bench_kernel(
     """Run the benchmark. Torch's thread count is the workers' meanwhile, and is put back afterwards.
 
     Raises:
-        RuntimeError: The compiled kernels are missing.
+        InputError: It needs more memory than is free.
+        NotTestableError: The compiled kernels are missing.
     """
+    if status.instruction_set() is None:
+        raise NotTestableError(
+            "the compiled kernels are missing", hint="`dtk doctor` says why; the references are not timed"
+        )
+    check_memory(config)
     report = KernelBenchReport()
-    progress = progress or Progress()
     try:
         with torch_threads(threads), torch.inference_mode(), Workers(threads) as workers:
-            bench = _Bench(config, workers, read_buffer(), multiply_add_probes(workers), progress, report)
-            for dtype in config.dtypes:
-                generator = torch.Generator().manual_seed(seed)
-                kv = make_key_values(config, dtype, generator)
-                for group_size in config.group_sizes:
-                    bench.run_row(make_case(kv, dtype, group_size, generator))
-                    if report.interrupted:
-                        return report
+            bench = _Bench(config, workers, report, progress or Progress(), seed)
+            bench.run_rows()
+            if config.scaling and not report.interrupted:
+                bench.run_scaling()
     except KeyboardInterrupt:
         report.interrupted = True
     return report
@@ -97,43 +103,75 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@dataclass
 class _Bench:
-    config: KernelBenchConfig
-    workers: Workers
-    buffer: Tensor
-    multiply_add: list[Probe]
-    progress: Progress
-    report: KernelBenchReport
+    def __init__(
+        self,
+        config: KernelBenchConfig,
+        workers: Workers,
+        report: KernelBenchReport,
+        progress: Progress,
+        seed: int,
+    ) -> None:
+        self.config = config
+        self.workers = workers
+        self.report = report
+        self.progress = progress
+        self.seed = seed
+        self.buffer = read_buffer()
+        self.limits = Limits(read_probes(workers, self.buffer), multiply_add_probes(workers))
+        self.llama_cpp: Path | None = None
+        try:
+            self.llama_cpp = library_folder()
+            report.llama_cpp = "timed"
+        except LlamaCppUnavailableError as error:
+            report.llama_cpp = str(error)
+
+    def run_rows(self) -> None:
+        """Check and time every number format and group size."""
+        for dtype in self.config.dtypes:
+            generator = torch.Generator().manual_seed(self.seed)
+            kv = make_key_values(self.config, dtype, generator)
+            for group_size in self.config.group_sizes:
+                self.progress.part(f"{dtype}, group size {group_size}")
+                self.run_row(make_case(kv, dtype, group_size, generator))
+                if self.report.interrupted:
+                    return
 
     def run_row(self, case: Case) -> None:
         """Check and time one case, and add its row to the report."""
-        self.progress.row(f"{case.dtype}, group size {case.group_size}")
-        contenders = [*our_contenders(case, self.workers), *torch_contenders(case)]
-        errors = self.check(case, contenders)
-        if OURS not in errors:
-            self.report.ours_is_wrong = True
-            return
-        read = read_probes(self.workers, self.buffer)
-        runs: dict[str, Callable[[], object]] = {
-            one.name: one.run for one in contenders if one.name in errors
-        }
-        runs |= {probe.name: probe.run for probe in [*read, *self.multiply_add]}
-        config = self.config
-        timings = interleave(
-            runs,
-            max_rounds=config.repeats,
-            time_budget_s=config.time_budget_s / (len(config.dtypes) * len(config.group_sizes)),
-            before=lambda: evict_caches(self.workers, self.buffer),
-            after_round=self.progress.round,
-        )
+        with ExitStack() as stack:
+            contenders = [*our_contenders(case, self.workers), *torch_contenders(case)]
+            if self.llama_cpp is not None:
+                try:
+                    attention = llama_cpp_contender(case, self.workers.num_threads, self.llama_cpp, stack)
+                    contenders.append(attention)
+                except LlamaCppUnavailableError as error:
+                    self.report.llama_cpp = str(error)
+            errors = self.check(case, contenders)
+            if OURS not in errors:
+                self.report.ours_is_wrong = True
+                return
+            runs: dict[str, Callable[[], object]] = {
+                one.name: one.run for one in contenders if one.name in errors
+            }
+            timings = self.time_in_turn(runs | {probe.name: probe.run for probe in self.limits.probes})
         self.report.interrupted |= timings.interrupted
-        if all(timings.samples[name] for name in (OURS, *(one.name for one in (*read, *self.multiply_add)))):
-            self.report.rows.append(self.row(case, read, timings, errors))
+        row = make_row(
+            self.config,
+            dtype=case.dtype,
+            group_size=case.group_size,
+            threads=self.workers.num_threads,
+            instruction_set=status.instruction_set(),
+            limits=self.limits,
+            timings=timings,
+            errors=errors,
+        )
+        if row is not None:
+            self.report.rows.append(row)
 
     def check(self, case: Case, contenders: list[Contender]) -> dict[str, float]:
         """Return the error of each contender that is right, and note down those that are not."""
-        expected = oracle(case)
+        expected = oracle(case.query, case.kv.gathered_keys, case.kv.gathered_values)
         errors = {}
         for contender in contenders:
             error = relative_error(contender.run(), expected)
@@ -146,21 +184,26 @@ class _Bench:
                 )
         return errors
 
-    def row(self, case: Case, read: list[Probe], timings: Timings, errors: dict[str, float]) -> Row:
-        """Work out the row of a case that was timed."""
-        config = self.config
-        spreads = {name: spread for name in timings.samples if (spread := timings.spread(name)) is not None}
-        seconds = {name: spread.median_s for name, spread in spreads.items()}
-        return make_row(
-            dtype=case.dtype,
-            group_size=case.group_size,
-            threads=self.workers.num_threads,
-            instruction_set=status.instruction_set(),
-            kv_bytes=kv_bytes(
-                config.batch, config.kv_heads, config.selected_tokens, config.head_dim, case.dtype
-            ),
-            read_limit=limit_of(read, seconds),
-            multiply_add_limit=limit_of(self.multiply_add, seconds),
-            spreads={name: spread for name, spread in spreads.items() if name in errors},
-            errors=errors,
+    def time_in_turn(self, runs: dict[str, Callable[[], object]]) -> Timings:
+        """Time all runs in interleaved rounds, within one part's share of the time."""
+        return interleave(
+            runs,
+            max_rounds=self.config.repeats,
+            time_budget_s=self.config.time_budget_of_part_s,
+            before=self.settle,
+            after_round=self.progress.round,
         )
+
+    def settle(self) -> None:
+        """Empty the caches and let all threads fall asleep: every run begins alike."""
+        evict_caches(self.workers, self.buffer)
+        time.sleep(_SETTLE_S)
+
+    def run_scaling(self) -> None:
+        """Measure how our kernel's time grows."""
+        self.progress.part("scaling")
+        scaling = measure_scaling(self.config, self.workers, self.time_in_turn, seed=self.seed)
+        self.report.scaling = scaling
+        self.report.wrong += scaling.wrong
+        self.report.ours_is_wrong |= bool(scaling.wrong)
+        self.report.interrupted |= scaling.interrupted

@@ -5,40 +5,28 @@ torch. `torch_gather_sdpa` does gather, as an engine without a block-sparse kern
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dtk.scout.bench.case import Case, gather
+from dtk.scout.bench.contender import OUR_TOLERANCE, Contender, peer_tolerance
+from dtk.scout.bench.llama_cpp import LlamaCppAttention
 from dtk_kernels.attention import sparse_decode_attention
 from dtk_kernels.workers import Workers
 
-__all__ = ["OURS", "TORCH_BEST_OF", "Contender", "our_contenders", "relative_error", "torch_contenders"]
+__all__ = ["LLAMA_CPP", "OURS", "TORCH_BEST_OF", "llama_cpp_contender", "our_contenders", "torch_contenders"]
 
 OURS = "dtk"
+LLAMA_CPP = "llama_cpp"
 TORCH_BEST_OF = ("torch_sdpa_gqa", "torch_sdpa_packed", "torch_sdpa_repeated", "torch_bmm")
 """The contenders that count as torch's best: all with K/V gathered beforehand."""
 
-# Largest error of an output, relative to the largest output. Ours sums in fp32 whatever K/V are stored in.
-_OUR_TOLERANCE = 1e-4
-_PEER_TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}
 
-
-@dataclass(frozen=True)
-class Contender:
-    """One way to compute the case.
-
-    Attributes:
-        name: A short name.
-        run: Computes it once, and returns [batch, query heads, head size].
-        tolerance: Largest error of an output that passes, relative to the largest output.
-    """
-
-    name: str
-    run: Callable[[], Tensor]
-    tolerance: float
+# With V in fp16, llama.cpp sums in fp16 too.
+_LLAMA_CPP_TOLERANCE = 5e-2
 
 
 def our_contenders(case: Case, workers: Workers) -> list[Contender]:
@@ -46,14 +34,14 @@ def our_contenders(case: Case, workers: Workers) -> list[Contender]:
     kv = case.kv
     arguments = (case.query, kv.keys, kv.values, kv.block_table, kv.block_lengths)
     contenders = [
-        Contender(OURS, lambda: workers.submit_sparse_decode_attention(*arguments).wait()[0], _OUR_TOLERANCE)
+        Contender(OURS, lambda: workers.submit_sparse_decode_attention(*arguments).wait()[0], OUR_TOLERANCE)
     ]
     if workers.num_threads == 1:
         contenders.append(
             Contender(
                 "dtk_inline",
                 lambda: sparse_decode_attention(*arguments, implementation="native")[0],
-                _OUR_TOLERANCE,
+                OUR_TOLERANCE,
             )
         )
     return contenders
@@ -76,12 +64,22 @@ def torch_contenders(case: Case) -> list[Contender]:
             "torch_sdpa_gqa": lambda: F.scaled_dot_product_attention(heads, keys, values, enable_gqa=True),
             "torch_sdpa_repeated": lambda: F.scaled_dot_product_attention(heads, all_keys, all_values),
         }
-    tolerance = _PEER_TOLERANCES[case.dtype]
+    tolerance = peer_tolerance(case.dtype)
 
     def contender(name: str, run: Callable[[], Tensor]) -> Contender:
         return Contender(name, lambda: run().reshape(query.shape), tolerance)
 
     return [contender(name, run) for name, run in runs.items()]
+
+
+def llama_cpp_contender(case: Case, threads: int, folder: Path, stack: ExitStack) -> Contender:
+    """Return llama.cpp's way; the stack frees what it holds.
+
+    Raises:
+        LlamaCppUnavailableError: Its libraries in `folder` cannot be used.
+    """
+    attention = stack.enter_context(LlamaCppAttention(case, threads, folder))
+    return Contender(LLAMA_CPP, attention, _LLAMA_CPP_TOLERANCE)
 
 
 def _bmm(packed: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -94,9 +92,3 @@ def _gather_sdpa(case: Case, packed: Tensor) -> Tensor:
     num_tokens = case.kv.gathered_keys.shape[2]
     keys, values = (gather(pool, case.kv.block_table, num_tokens) for pool in (case.kv.keys, case.kv.values))
     return F.scaled_dot_product_attention(packed, keys, values)
-
-
-def relative_error(output: Tensor, expected: Tensor) -> float:
-    """Return the largest error over the largest expected value; NaN in the output gives infinity."""
-    error = (output.double() - expected).abs().max() / expected.abs().max()
-    return float(torch.nan_to_num(error, nan=torch.inf))

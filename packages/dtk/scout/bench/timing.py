@@ -13,12 +13,22 @@ _MAX_SHARE = 0.25  # of the time, that one slow contender may take
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of a contender's runs: median, 10th and 90th percentile, and their number."""
+    """The median of some figures, their 10th and 90th percentile, and how many they are."""
 
-    median_s: float
-    p10_s: float
-    p90_s: float
-    runs: int
+    median: float
+    p10: float
+    p90: float
+    count: int
+
+    @classmethod
+    def of(cls, figures: Sequence[float]) -> "Spread | None":
+        """Return the spread of the figures, None if there are none."""
+        if not figures:
+            return None
+        ordered = sorted(figures)
+        return cls(
+            statistics.median(ordered), _percentile(ordered, 0.1), _percentile(ordered, 0.9), len(ordered)
+        )
 
 
 @dataclass
@@ -26,21 +36,20 @@ class Timings:
     """What `interleave` measured.
 
     Attributes:
-        samples: Seconds of each run, by contender, in order.
+        rounds: For each round the seconds of every contender that ran in it.
         interrupted: Whether Ctrl-C ended it early; what was measured until then is there.
     """
 
-    samples: dict[str, list[float]] = field(default_factory=dict)
+    rounds: list[dict[str, float]] = field(default_factory=list)
     interrupted: bool = False
 
+    def samples(self, name: str) -> list[float]:
+        """Return the seconds of all runs of one contender, in order."""
+        return [seconds[name] for seconds in self.rounds if name in seconds]
+
     def spread(self, name: str) -> Spread | None:
-        """Return the spread of a contender's times, None if it never ran."""
-        samples = sorted(self.samples.get(name, []))
-        if not samples:
-            return None
-        return Spread(
-            statistics.median(samples), _percentile(samples, 0.1), _percentile(samples, 0.9), len(samples)
-        )
+        """Return the spread of a contender's seconds, None if it never ran."""
+        return Spread.of(self.samples(name))
 
 
 def interleave(
@@ -54,30 +63,37 @@ def interleave(
 ) -> Timings:
     """Run every contender once a round, in rotating order, until the rounds or the time are used up.
 
-    At least three rounds are run. A contender that has used a quarter of the time sits out the rest.
+    At least three rounds are run. A contender that has used a quarter of the time sits out the rest. Ctrl-C
+    ends the rounds; what was measured is returned.
 
     Args:
         contenders: What to time, by name.
         max_rounds: Rounds at most.
-        time_budget_s: After this time no further round begins.
+        time_budget_s: After this time no further round begins, the first three excepted.
         before: Called before each run, not timed.
         after_round: Called with the number of rounds so far.
         clock: Seconds; another one in tests.
     """
-    timings = Timings({name: [] for name in contenders})
+    timings = Timings()
+    used_s = dict.fromkeys(contenders, 0.0)
     start = clock()
     try:
         for round_index in range(max_rounds):
             if round_index >= _MIN_ROUNDS and clock() - start >= time_budget_s:
                 break
+            seconds: dict[str, float] = {}
+            timings.rounds.append(seconds)
             for name in rotated(list(contenders), round_index):
-                samples = timings.samples[name]
-                if sum(samples) > _MAX_SHARE * time_budget_s:
+                if used_s[name] > _MAX_SHARE * time_budget_s:
                     continue
                 before()
                 begin = clock()
                 contenders[name]()
-                samples.append(clock() - begin)
+                seconds[name] = clock() - begin
+                used_s[name] += seconds[name]
+            if not seconds:
+                timings.rounds.pop()
+                break
             after_round(round_index + 1)
     except KeyboardInterrupt:
         timings.interrupted = True

@@ -1,0 +1,184 @@
+"""`dtk scout bench kernel` on tiny shapes: the JSON contract, the tables, --out, Ctrl-C, and bad input."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from dtk.cli.main import run
+from dtk.hardware import measure
+from dtk.scout.bench import kernel
+from dtk.scout.bench.config import KernelBenchConfig
+from dtk.scout.bench.contender import Contender
+from tests.cli.terminal import plain
+
+TINY = [
+    *("--batch", "2", "--kv-heads", "2", "--head-dim", "16", "--block-size", "16"),
+    *("--selected-tokens", "40", "--context-tokens", "100"),
+    *("--repeats", "3", "--time-budget", "60s"),
+]
+# What scripts rely on.
+ROW_NAMES = {
+    *("dtype", "group_size", "threads", "read_bandwidth_bytes_per_s", "roofline_bytes_per_s"),
+    *("kv_bandwidth_bytes_per_s", "fraction_of_roofline", "torch_best_bytes_per_s", "speedup_over_torch"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_MATRIX_SIZE", 16)
+    monkeypatch.setattr(measure, "_MULTIPLY_ADDS", 1)
+    monkeypatch.setattr(measure, "_USUAL_CACHE_BYTES", 2**14)
+    monkeypatch.setattr(measure, "last_level_cache_bytes", lambda: 2**14)
+
+
+def bench(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(["scout", "bench", "kernel", *TINY, *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.native
+def test_json_has_the_names_that_scripts_rely_on(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bench(capsys, "--json", "--threads", "1", "--group-sizes", "2,1")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["command"], document["status"], document["basis"]) == (
+        "scout bench kernel",
+        "ok",
+        "measured",
+    )
+    rows: list[dict[str, Any]] = document["data"]["rows"]
+    assert [(row["dtype"], row["group_size"]) for row in rows] == [
+        (dtype, group_size) for dtype in ("fp32", "fp16", "bf16") for group_size in (2, 1)
+    ]
+    for row in rows:
+        assert row.keys() >= ROW_NAMES
+        assert (row["threads"], row["basis"]) == (1, "measured")
+        assert row["fraction_of_roofline"] == pytest.approx(
+            row["kv_bandwidth_bytes_per_s"] / row["roofline_bytes_per_s"]
+        )
+        assert row["speedup_over_torch"] == pytest.approx(
+            row["kv_bandwidth_bytes_per_s"] / row["torch_best_bytes_per_s"]
+        )
+        assert row["kv_bytes"] == 2 * 2 * 2 * 40 * 16 * (4 if row["dtype"] == "fp32" else 2)
+    assert document["data"]["config"]["time_budget_s"] == "60s"
+    assert isinstance(document["data"]["llama_cpp"], str)
+
+
+@pytest.mark.native
+def test_the_table_shows_every_row_and_the_scaling(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = bench(
+        capsys, "--dtypes", "bf16", "--scaling", "--scaling-tokens", "300", "--threads", "1"
+    )
+    assert code == 0
+    assert "timing bf16, group size 4" in err
+    text = plain(out)
+    assert text.count("bf16") == 3
+    assert "slope of log time over log selected tokens" in text
+    assert "largest over smallest time across the contexts" in text
+
+
+@pytest.mark.native
+def test_out_keeps_results_plots_and_the_resolved_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    arguments = ("--dtypes", "fp32", "--scaling", "--scaling-tokens", "300", "--threads", "1", "--seed", "7")
+    code, out, _ = bench(capsys, *arguments, "--out", str(folder), "--json")
+    assert code == 0
+    plots = {f"{name}.{kind}" for name in ("roofline", "scaling") for kind in ("png", "svg")}
+    assert {path.name for path in folder.iterdir()} == plots | {"result.json", "request.json", "config.yaml"}
+    assert json.loads((folder / "result.json").read_text()) == json.loads(out)["data"]
+    request = json.loads((folder / "request.json").read_text())
+    assert (request["threads"], request["seed"]) == (1, 7)
+    assert request["environment"]["torch"]["version"] == str(torch.__version__)
+    settings = KernelBenchConfig(**yaml.safe_load((folder / "config.yaml").read_text()))
+    assert (settings.batch, settings.dtypes, settings.scaling) == (2, ("fp32",), True)
+
+    code, _, err = bench(capsys, "--out", str(folder))
+    assert code == 2
+    assert "--out: holds the results of an earlier run" in err
+
+
+@pytest.mark.native
+def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    right = kernel.our_contenders
+    monkeypatch.setattr(
+        kernel,
+        "our_contenders",
+        lambda *a: [
+            Contender(one.name, lambda one=one: one.run() * 1.01, one.tolerance) for one in right(*a)
+        ],
+    )
+    code, out, err = bench(capsys, "--json", "--dtypes", "fp32", "--group-sizes", "3")
+    document = json.loads(out)
+    assert (code, document["status"], document["data"]["rows"]) == (1, "failed", [])
+    assert document["data"]["wrong"][0].startswith("dtk, fp32, group size 3: relative error 1.0")
+    assert "wrong answer, not timed: dtk" in plain(err)
+
+
+@pytest.mark.native
+def test_ctrl_c_reports_what_was_measured() -> None:
+    command = [sys.executable, "-m", "dtk", "scout", "bench", "kernel", *TINY, "--dtypes", "fp32", "--json"]
+    process = subprocess.Popen(
+        [*command, "--repeats", "100000", "--time-budget", "100h"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while "timing fp32" not in (line := process.stderr.readline()):
+        assert line, "ended before the first row"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    document = json.loads(out)
+    assert document["status"] == "interrupted"
+    assert len(document["data"]["rows"]) <= 1
+
+
+@pytest.mark.native
+def test_more_threads_than_cores_are_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bench(
+        capsys, "--json", "--dtypes", "fp32", "--group-sizes", "1", "--repeats", "1", "--threads", "300"
+    )
+    assert code == 0
+    assert "300 threads share" in json.loads(out)["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--group-sizes", "1,17"), "group_sizes.1: must be less than or equal to 16 (got '17')"),
+        (("--dtypes", "fp64"), "dtypes.0: must be 'fp32', 'fp16' or 'bf16' (got 'fp64')"),
+        (("--time-budget", "5"), "time_budget_s: needs a unit (got '5')"),
+        (("--selected-tokens", "101"), "selected_tokens=101 is more than context_tokens=100"),
+        (("--batch", "0"), "batch: must be greater than or equal to 1 (got 0)"),
+        (("--context-tokens", str(10**15)), "the benchmark needs about"),
+        (("--set", "nothing=1"), "nothing: unknown key"),
+        (("--threads", "0"), "--threads"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = bench(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert message in err
+
+
+def test_without_the_compiled_kernels_nothing_is_testable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel.status, "instruction_set", lambda: None)
+    code, out, _ = bench(capsys, "--json")
+    assert code == 3
+    assert "compiled kernels are missing" in json.loads(out)["error"]["message"]
