@@ -47,23 +47,27 @@ def require_shapes(**tensors: tuple[torch.Tensor, tuple[str, ...]]) -> dict[str,
             shape and what was wanted.
     """
     sizes: dict[str, int] = {}
-    origin: dict[str, str] = {}
+    shapes: dict[tuple[str, ...], torch.Size] = {}
+    # This runs on every call and a question to torch costs 0.1 us: each is asked once, and a shape like one
+    # before passes at once.
     for argument, (tensor, names) in tensors.items():
-        require_tensors(**{argument: tensor})
-        if tensor.dim() != len(names):
-            raise ValueError(f"{argument} must have shape [{', '.join(names)}], got {list(tensor.shape)}")
-        for dim, name in enumerate(names):
-            size = tensor.shape[dim]
-            if size == 0 and name in ("D", "S"):
-                raise ValueError(f"{argument} must have no empty dim {name}, got shape {list(tensor.shape)}")
-            if name not in sizes:
-                sizes[name] = size
-                origin[name] = argument
-            elif size != sizes[name]:
+        if not _is_dense(tensor):
+            require_tensors(**{argument: tensor})
+        shape = tensor.shape
+        if shapes.get(names) == shape:
+            continue
+        shapes[names] = shape
+        if len(shape) != len(names):
+            raise ValueError(f"{argument} must have shape [{', '.join(names)}], got {list(shape)}")
+        for name, size in zip(names, shape, strict=True):
+            if sizes.setdefault(name, size) != size:
+                origin = next(other for other, (_, others) in tensors.items() if name in others)
                 raise ValueError(
-                    f"{argument} has shape {list(tensor.shape)}: dim {dim} ({name}) must be {sizes[name]}"
-                    f" as in {origin[name]}, got {size}"
+                    f"{argument} has shape {list(shape)}: dim {names.index(name)} ({name}) must be"
+                    f" {sizes[name]} as in {origin}, got {size}"
                 )
+            if size == 0 and name in ("D", "S"):
+                raise ValueError(f"{argument} must have no empty dim {name}, got shape {list(shape)}")
     return sizes
 
 
@@ -72,7 +76,7 @@ def require_tensors(**tensors: torch.Tensor) -> None:
     for argument, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
-        if tensor.layout != torch.strided or tensor.is_nested:
+        if not _is_dense(tensor):
             kind = "nested tensor" if tensor.is_nested else "tensor"
             raise ValueError(
                 f"{argument} must be a dense tensor, got a {kind} of layout {_name(tensor.layout)}"
@@ -105,28 +109,27 @@ def require_dtype(allowed: tuple[torch.dtype, ...], **tensors: torch.Tensor) -> 
 def require_same_dtype(**tensors: torch.Tensor) -> None:
     """Raise ValueError unless all tensors have the dtype of the first."""
     first = next(iter(tensors))
+    dtype = tensors[first].dtype
     for argument, tensor in tensors.items():
-        if tensor.dtype != tensors[first].dtype:
+        if tensor.dtype != dtype:
             raise ValueError(
-                f"{argument} must have the dtype of {first} ({_name(tensors[first].dtype)}),"
-                f" got {_name(tensor.dtype)}"
+                f"{argument} must have the dtype of {first} ({_name(dtype)}), got {_name(tensor.dtype)}"
             )
 
 
 def require_same_device(**tensors: torch.Tensor) -> None:
     """Raise ValueError unless all tensors are on the device of the first."""
     first = next(iter(tensors))
+    device = tensors[first].device
     for argument, tensor in tensors.items():
-        if tensor.device != tensors[first].device:
-            raise ValueError(
-                f"{argument} must be on the device of {first} ({tensors[first].device}), got {tensor.device}"
-            )
+        if tensor.device != device:
+            raise ValueError(f"{argument} must be on the device of {first} ({device}), got {tensor.device}")
 
 
 def require_contiguous_last_dim(**tensors: torch.Tensor) -> None:
     """Raise ValueError unless neighbours along the last dim are neighbours in memory."""
     for argument, tensor in tensors.items():
-        if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
             raise ValueError(f"{argument} must be contiguous in its last dim, got strides {tensor.stride()}")
 
 
@@ -155,6 +158,10 @@ def require_grouped_heads(num_query_heads: int, num_kv_heads: int) -> None:
         raise ValueError(
             f"query has {num_query_heads} heads, which is no positive multiple of the {num_kv_heads} KV heads"
         )
+
+
+def _is_dense(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_nested
 
 
 def _name(dtype: torch.dtype | torch.layout) -> str:

@@ -12,7 +12,7 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 
 def resolved(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself, or a copy where its bytes in memory are not its values."""
-    return tensor.resolve_neg().resolve_conj()
+    return tensor.resolve_neg().resolve_conj() if is_lazy(tensor) else tensor
 
 
 def has_own_memory_for_each_value(tensor: torch.Tensor) -> bool:

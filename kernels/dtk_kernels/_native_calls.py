@@ -2,8 +2,6 @@
 
 import torch
 
-from dtk_kernels._memory import is_lazy
-
 __all__ = ["View", "require_cpu", "view"]
 
 View = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
@@ -18,7 +16,7 @@ def view(tensor: torch.Tensor) -> View:
     Raises:
         ValueError: Its bytes in memory are not its values.
     """
-    if is_lazy(tensor):
+    if tensor.is_neg() or tensor.is_conj():
         raise ValueError(
             "native kernels read memory as it is; resolve_neg() or resolve_conj() the tensor first"
         )
@@ -26,7 +24,7 @@ def view(tensor: torch.Tensor) -> View:
         tensor.data_ptr(),
         _DTYPE_CODES.get(tensor.dtype, 3),
         tensor.element_size(),
-        tuple(tensor.shape),
+        tensor.shape,
         tensor.stride(),
     )
 
@@ -34,7 +32,7 @@ def view(tensor: torch.Tensor) -> View:
 def require_cpu(**tensors: torch.Tensor | None) -> None:
     """Raise ValueError unless every tensor is in host memory."""
     for argument, tensor in tensors.items():
-        if tensor is not None and tensor.device.type != "cpu":
+        if tensor is not None and not tensor.is_cpu:
             raise ValueError(
                 f"{argument} must be a CPU tensor for native kernels, got one on {tensor.device}"
             )

@@ -7,6 +7,7 @@ picks by device: native on CPU (the reference where the compiled module is missi
 Triton on CUDA. None has a gradient: torch warns where one is asked for.
 """
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -34,6 +35,10 @@ class Operation:
         self, name: str, *, schema: str, check: Callable[..., object], fake: Callable[..., Any]
     ) -> None:
         self.name = name
+        self._paths = {
+            implementation: f"{OPERATION_PACKAGES[name]}.{module}"
+            for implementation, module in IMPLEMENTATION_MODULES.items()
+        }
         self._check = check
         self._fake = fake
         # The declaration lasts as long as this object does.
@@ -63,20 +68,23 @@ class Operation:
             ValueError: No implementation has that name.
             NotImplementedError: This operation or this installation lacks it; the text says why.
         """
-        if implementation not in IMPLEMENTATION_MODULES:
-            names = ", ".join(IMPLEMENTATION_MODULES)
+        if implementation not in self._paths:
+            names = ", ".join(self._paths)
             raise ValueError(f"implementation must be one of {names} or None, got {implementation!r}")
-        missing = f"{self.name} has no {implementation} implementation here"
         if implementation == "native" and native_module() is None:
-            raise NotImplementedError(f"{missing}: {why_no_native_module()}")
-        try:
-            module = import_module(
-                f"{OPERATION_PACKAGES[self.name]}.{IMPLEMENTATION_MODULES[implementation]}"
-            )
-        except ModuleNotFoundError as error:
-            raise NotImplementedError(f"{missing}: {error}") from error
+            raise NotImplementedError(f"{self._missing(implementation)}: {why_no_native_module()}")
+        path = self._paths[implementation]
+        module = sys.modules.get(path)  # on every call, and importing again would take a microsecond
+        if module is None:
+            try:
+                module = import_module(path)
+            except ModuleNotFoundError as error:
+                raise NotImplementedError(f"{self._missing(implementation)}: {error}") from error
         function: Callable[..., Any] = getattr(module, self.name)
         return function
+
+    def _missing(self, implementation: str) -> str:
+        return f"{self.name} has no {implementation} implementation here"
 
     # torch calls these three; torch.ops.dtk_kernels may be called directly, so each checks.
 

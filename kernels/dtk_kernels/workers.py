@@ -126,8 +126,8 @@ class Workers:
         check_attention(query, keys, values, block_table, block_lengths, scale=scale)
         require_cpu(query=query)
         query, keys, values = resolved(query), resolved(keys), resolved(values)
-        output = torch.empty(query.shape, dtype=torch.float32, device="cpu")
-        lse = torch.empty(query.shape[:2], dtype=torch.float32, device="cpu")
+        output = query.new_empty(query.shape, dtype=torch.float32)
+        lse = query.new_empty(query.shape[:2], dtype=torch.float32)
         threads = self._threads
         if isinstance(threads, PythonThread):
             table, lengths = block_table.clone(), block_lengths.clone()

@@ -20,9 +20,11 @@ def sparse_decode_attention(
     """Return (output, lse) of a softmax over the listed tokens, all arithmetic in float32."""
     require_cpu(query=query)
     table, lengths = block_table.contiguous(), block_lengths.contiguous()
-    output = torch.empty(query.shape, dtype=torch.float32, device="cpu")
-    lse = torch.empty(query.shape[:2], dtype=torch.float32, device="cpu")
-    factor = query.shape[2] ** -0.5 if scale is None else scale
+    batch, num_query_heads, head_dim = query.shape
+    # `new_empty` because it looks for no default device, which takes longer than the allocation.
+    output = query.new_empty((batch, num_query_heads, head_dim), dtype=torch.float32)
+    lse = query.new_empty((batch, num_query_heads), dtype=torch.float32)
+    factor = head_dim**-0.5 if scale is None else scale
     _native.sparse_decode_attention(
         view(query), view(keys), view(values), view(table), view(lengths), factor, view(output), view(lse)
     )
