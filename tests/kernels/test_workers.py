@@ -1,5 +1,6 @@
 """Workers: results, order, errors, waiting. Both with the compiled threads and with the Python stand-in."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -43,14 +44,14 @@ def problem(seed: int = 0, *, batch: int = 2, num_blocks: int = 4) -> Arguments:
 
 
 def long_problem(num_blocks: int) -> Arguments:
-    """Much work on little memory: the same block again and again. 100,000 blocks take about 0.2 s."""
-    query, keys, values, _, _ = problem(batch=1)
+    """Much work on little memory: the same block again and again, 10 to 20 us each on one thread."""
+    keys, values = torch.randn(2, 1, 2, 512, 64)
     table = torch.zeros((1, 1, num_blocks), dtype=INT)
-    return query, keys, values, table, torch.full_like(table, 8)
+    return torch.randn(1, 4, 64), keys, values, table, torch.full_like(table, 512)
 
 
 def long_job(workers: Workers, kind: str) -> Job[tuple[torch.Tensor, torch.Tensor]]:
-    return workers.submit_sparse_decode_attention(*long_problem(200_000 if kind == "native" else 4_000))
+    return workers.submit_sparse_decode_attention(*long_problem(3_000 if kind == "native" else 40))
 
 
 def test_results_are_those_of_the_direct_call(workers: Workers, kind: str) -> None:
@@ -199,15 +200,33 @@ def test_closing_finishes_what_was_submitted(kind: str) -> None:
 
 @pytest.mark.native
 def test_python_runs_while_workers_work_and_a_thread_waits() -> None:
-    with Workers(1) as workers:
-        job = long_job(workers, "native")
-        waiter = threading.Thread(target=job.wait)
-        waiter.start()
-        count = 0
-        while not job.done():  # this thread needs the interpreter lock for every step
-            count += 1
-        waiter.join(timeout=60)
-    assert count > 1000
+    """The other thread gets the interpreter lock from this one only where this one lets go of it.
+
+    It may be too late for one job, but not for a thousand. If `wait` held the lock, it would be for all.
+    """
+    steps, stop = [0], threading.Event()
+
+    def step() -> None:
+        while not stop.wait(1e-4):
+            steps[0] += 1
+
+    thread = threading.Thread(target=step)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    thread.start()
+    try:
+        with Workers(1) as workers:
+            for _ in range(1000):
+                job = workers.submit_sparse_decode_attention(*long_problem(200))
+                before = steps[0]
+                job.wait()
+                if steps[0] > before:
+                    break
+            assert steps[0] > before
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join(timeout=60)
 
 
 @pytest.mark.native
