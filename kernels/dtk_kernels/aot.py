@@ -1,7 +1,8 @@
 """Compile every Triton kernel ahead of time for named GPU targets; no GPU or driver is needed.
 
-It shows that types and lowering are right for dtypes that Triton's interpreter cannot run (bfloat16), and
-what registers, spills and shared memory each kernel takes. It says nothing about values or speed.
+It shows that types and lowering are right for dtypes that Triton's interpreter cannot run (bfloat16), what
+registers, spills and shared memory each kernel takes, and how it moves memory: by asynchronous copies, how
+far ahead, in how wide loads. It says nothing about values or speed.
 
     python -m dtk_kernels.aot --targets sm80,sm90,sm100 [--only TEXT] [--json]
 
@@ -53,7 +54,10 @@ class Result:
         shared_bytes: shared memory a program; None if it did not compile.
         registers: registers a thread; None if it did not compile or Triton brings no disassembler.
         spilled_bytes: local memory a thread; None likewise.
-        tensor_cores: whether there are matrix-multiply instructions.
+        tensor_cores: whether there are matrix-multiply instructions; None if it did not compile, as below.
+        async_copies: instructions that copy 16 bytes to shared memory asynchronously.
+        copies_in_flight: batches of such copies that may be on their way while the program computes.
+        vector_loads: instructions that load 16 bytes of global memory.
         error: the compiler's message.
     """
 
@@ -66,6 +70,9 @@ class Result:
     registers: int | None = None
     spilled_bytes: int | None = None
     tensor_cores: bool | None = None
+    async_copies: int | None = None
+    copies_in_flight: int | None = None
+    vector_loads: int | None = None
     error: str | None = None
 
 
@@ -128,6 +135,9 @@ def _compile(variant: "KernelVariant", target: str, capability: int) -> Result:
         registers=binary.registers,
         spilled_bytes=binary.spilled_bytes,
         tensor_cores=binary.uses_tensor_cores,
+        async_copies=binary.async_copies,
+        copies_in_flight=binary.copies_in_flight,
+        vector_loads=binary.vector_loads,
     )
 
 
@@ -172,7 +182,9 @@ def _line(result: Result) -> str:
         f"{result.target:6} {result.variant:45} {result.seconds:5.1f} s"
         f"  {result.registers if result.registers is not None else unknown:>3} registers"
         f"  {result.spilled_bytes if result.spilled_bytes is not None else unknown:>4} B spilled"
-        f"  {result.shared_bytes:>6} B shared" + ("  tensor cores" if result.tensor_cores else "")
+        f"  {result.shared_bytes:>6} B shared"
+        + (f"  {result.async_copies} async copies" if result.async_copies else "")
+        + ("  tensor cores" if result.tensor_cores else "")
     )
 
 

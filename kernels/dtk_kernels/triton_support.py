@@ -5,25 +5,53 @@ variable counts only if it is set before the first `import triton`. With it, ker
 slowly, for tests; without it they need a GPU. Importing this module never asks for one.
 
 Habits that all kernels keep: 32-bit floats or integers inside, loads and stores convert; no libdevice, no
-inline assembly, no autotuning (it asks for a driver at import), 64-bit arithmetic for pool offsets.
+inline assembly, no autotuning (it asks for a driver at import), 64-bit arithmetic for pool offsets; no
+atomics, so that results do not depend on the order of programs; nothing that waits for the GPU, so that a
+step can be captured in a CUDA graph.
 """
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, overload
 
 import torch
 import triton
 
 from dtk_kernels._memory import is_lazy
 
-__all__ = ["KernelVariant", "ceil_div", "interpreting", "jit", "launch", "next_power_of_2"]
+__all__ = [
+    "KernelVariant",
+    "ceil_div",
+    "interpreting",
+    "jit",
+    "launch",
+    "next_power_of_2",
+    "stride_unit",
+    "triton_type",
+]
+
+_TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_VECTOR_BYTES = 16  # the widest access of a thread, and of an asynchronous copy
 
 
-def jit(function: Callable[..., Any]) -> Any:
-    """`triton.jit` with a type, so that strict checkers accept the decorated kernels."""
+@overload
+def jit(function: Callable[..., Any]) -> Any: ...
+@overload
+def jit(*, unspecialized: Sequence[str]) -> Callable[[Callable[..., Any]], Any]: ...
+def jit(function: Callable[..., Any] | None = None, *, unspecialized: Sequence[str] = ()) -> Any:
+    """`triton.jit` with a type, so that strict checkers accept the decorated kernels.
+
+    Args:
+        function: the kernel or device function.
+        unspecialized: integer parameters whose value must not matter to the compiler. Triton compiles anew
+            when an integer becomes 1 or a multiple of 16, or stops being one, which would stall a server for
+            seconds when, say, the number of blocks of a sequence grows.
+    """
+    if function is None:
+        return triton.jit(do_not_specialize=list(unspecialized))
     return triton.jit(function)
 
 
@@ -74,6 +102,21 @@ def launch(
     guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     with guard:
         kernel[grid](*arguments, enable_fp_fusion=True, **options)
+
+
+def triton_type(dtype: torch.dtype) -> str:
+    """Triton's name of a floating dtype, as in `bf16`."""
+    return _TYPES[dtype]
+
+
+def stride_unit(itemsize: int, *strides: int) -> int:
+    """The largest power of two, up to 16 bytes of elements, that divides every stride.
+
+    Kernels take strides in this unit, a compile-time constant: so the compiler knows how wide it may load,
+    also where a stride is no multiple of 16 elements, as Triton itself would want it.
+    """
+    joint = math.gcd(_VECTOR_BYTES // itemsize, *strides)
+    return joint if joint > 0 else 1
 
 
 @dataclass(frozen=True)

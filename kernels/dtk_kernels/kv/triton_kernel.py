@@ -1,10 +1,14 @@
 # ruff: noqa: N803 - Triton names its compile-time parameters in capitals
 """The one Triton kernel behind gather, scatter and copy of KV blocks: blocks move as bits, tile by tile.
 
-The dimensions of a block are folded into (outer, inner, columns), so that pools of any usual layout work
-and contiguous ones become a plain copy. Ids beyond a pool count as absent: a check that raises would
+Elements move as the widest integers, up to 64 bits, that sizes, strides and addresses allow, so that NaN
+payloads survive, no dtype needs its own kernel, and the compiler can join two of them to an access of 16
+bytes. The dimensions of a block are folded into (outer, inner, columns), so that pools of any usual layout
+work and contiguous ones become a plain copy. Ids beyond a pool count as absent: a check that raises would
 stall the GPU.
 """
+
+import math
 
 import torch
 import triton.language as tl
@@ -13,9 +17,8 @@ from dtk_kernels.triton_support import KernelVariant, ceil_div, jit, launch, nex
 
 __all__ = ["aot_variants", "move_blocks"]
 
-_TILE_ELEMENTS = 4096
-_MAX_TILE_COLUMNS = 1024
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TILE_BYTES = 16384  # eight loads of 16 bytes a thread
+_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 @jit
@@ -69,6 +72,17 @@ def _move_blocks_kernel(
     tl.store(target + to_at + across * stride_target_column, tile, mask=writable)
 
 
+def _as_words(source: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """View both as the widest integers that divide all of their rows, strides and addresses."""
+    itemsize = source.element_size()
+    width = itemsize
+    if source.dim() > 1 and all(tensor.stride(-1) == 1 for tensor in (source, target)):
+        lengths = [source.shape[-1], *source.stride()[:-1], *target.stride()[:-1]]
+        lengths += [int(source.storage_offset()), int(target.storage_offset())]
+        width = math.gcd(max(_WORDS), *(length * itemsize for length in lengths))
+    return source.view(_WORDS[width]), target.view(_WORDS[width])
+
+
 def _fold(
     shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...]
 ) -> tuple[list[int], list[int], list[int]]:
@@ -120,20 +134,18 @@ def move_blocks(
     Raises:
         ValueError: if the inner layout needs more than three dimensions.
     """
+    source, target = _as_words(source, target)
     sizes, source_strides, target_strides = _fold(
         tuple(source.shape[1:]), source.stride()[1:], target.stride()[1:]
     )
-    # As integers of the same width, so that NaN payloads survive and no dtype needs its own kernel.
-    bits = _BITS[source.element_size()]
     rows, columns = sizes[0] * sizes[1], sizes[2]
-    tile_c = next_power_of_2(min(columns, _MAX_TILE_COLUMNS))
-    tile_r = next_power_of_2(min(rows, _TILE_ELEMENTS // tile_c))
+    tile_r, tile_c = _tile(rows, columns, source.element_size())
     launch(
         _move_blocks_kernel,
         (num_pairs, ceil_div(rows, tile_r) * ceil_div(columns, tile_c)),
-        source.view(bits),
+        source,
         source if source_ids is None else source_ids.contiguous(),
-        target.view(bits),
+        target,
         target if target_ids is None else target_ids.contiguous(),
         source.shape[0],
         target.shape[0],
@@ -153,33 +165,43 @@ def move_blocks(
     )
 
 
+def _tile(rows: int, columns: int, itemsize: int) -> tuple[int, int]:
+    """Rows and columns of a tile; whole rows where they fit, so that a dense block is one long copy."""
+    elements = _TILE_BYTES // itemsize
+    tile_c = next_power_of_2(min(columns, elements))
+    return next_power_of_2(min(rows, elements // tile_c)), tile_c
+
+
 def aot_variants(operation: str, *, has_source_ids: bool, has_target_ids: bool) -> list[KernelVariant]:
     """What ahead-of-time compilation builds for one of the three operations: each element width."""
     return [
-        KernelVariant(
-            name=f"{operation}[{kind}]",
-            kernel=_move_blocks_kernel,
-            types={
-                "source": f"*{kind}",
-                "source_ids": "*i32",
-                "target": f"*{kind}",
-                "target_ids": "*i32",
-            },
-            constants={
-                # Triton compiles a stride of 1 as a constant, which is what makes wide accesses possible.
-                "stride_source_column": 1,
-                "stride_target_column": 1,
-                "HAS_SOURCE_IDS": has_source_ids,
-                "HAS_TARGET_IDS": has_target_ids,
-                "ZERO_ABSENT": not has_target_ids,
-                "TILE_R": _TILE_ELEMENTS // 128,
-                "TILE_C": 128,
-            },
-            aligned=frozenset({"num_columns"}).union(
-                f"stride_{side}_{axis}"
-                for side in ("source", "target")
-                for axis in ("block", "outer", "inner")
-            ),
-        )
-        for kind in ("u8", "i16", "i32")
+        _variant(operation, kind, rows, columns, has_source_ids=has_source_ids, has_target_ids=has_target_ids)
+        for kind, rows, columns in (("i64", 1, 8192), ("i64", 256, 32), ("i16", 256, 128), ("u8", 256, 128))
     ]
+
+
+def _variant(
+    operation: str, kind: str, rows: int, columns: int, *, has_source_ids: bool, has_target_ids: bool
+) -> KernelVariant:
+    tile_r, tile_c = _tile(rows, columns, int(kind[1:]) // 8)
+    return KernelVariant(
+        name=f"{operation}[{kind},{rows}x{columns}]",
+        kernel=_move_blocks_kernel,
+        types={
+            **dict.fromkeys(("source", "target"), f"*{kind}"),
+            **dict.fromkeys(("source_ids", "target_ids"), "*i32"),
+        },
+        constants={
+            # Triton compiles a stride of 1 as a constant, which is what makes wide accesses possible.
+            "stride_source_column": 1,
+            "stride_target_column": 1,
+            "HAS_SOURCE_IDS": has_source_ids,
+            "HAS_TARGET_IDS": has_target_ids,
+            "ZERO_ABSENT": not has_target_ids,
+            "TILE_R": tile_r,
+            "TILE_C": tile_c,
+        },
+        aligned=frozenset({"num_columns"}).union(
+            f"stride_{side}_{axis}" for side in ("source", "target") for axis in ("block", "outer", "inner")
+        ),
+    )

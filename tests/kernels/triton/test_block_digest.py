@@ -46,6 +46,16 @@ def test_equals_reference(
     assert torch.equal(high, expected_high)
 
 
+@pytest.mark.parametrize(("block_size", "head_dim"), [(70, 128), (40, 256), (5, 1000)])
+def test_blocks_of_several_tiles(device: torch.device, block_size: int, head_dim: int) -> None:
+    source = inputs.generator(block_size)
+    keys = inputs.randn((4, 2, block_size, head_dim), source, torch.float16).to(device)
+    lengths = torch.tensor([block_size, block_size - 1, 1, 0], dtype=torch.int32, device=device)
+    assert all(map(torch.equal, block_digest(keys, lengths), reference(keys, lengths)))
+    keys[:, :, 0] = float("nan")  # in another tile than the last
+    assert block_digest(keys, lengths)[0][:3].isnan().all()
+
+
 def test_nan_among_the_tokens_that_count_shows_in_its_channel(device: torch.device) -> None:
     keys = torch.zeros(1, 2, 20, 5, device=device)
     keys[0, 1, 17, 3] = float("nan")

@@ -65,6 +65,46 @@ def test_equals_reference(
     torch.testing.assert_close(scores, expected, rtol=RTOL, atol=ATOL)
 
 
+@pytest.mark.parametrize("head_reduction", get_args(HeadReduction))
+@pytest.mark.parametrize(
+    ("num_kv_heads", "group_size", "head_dim"),
+    [(3, 2, 256), (9, 1, 128), (1, 9, 16), (2, 11, 24)],  # more heads than a tile, more members than at once
+)
+def test_many_heads(
+    device: torch.device, num_kv_heads: int, group_size: int, head_dim: int, head_reduction: HeadReduction
+) -> None:
+    source = inputs.generator(num_kv_heads)
+    pair = inputs.randn((2, 6, num_kv_heads, head_dim), source, torch.float16).to(device)
+    query = inputs.randn((2, num_kv_heads * group_size, head_dim), source, torch.float16).to(device)
+    table = inputs.randint(-1, 5, (2, 20), source).to(device)
+    arguments = query, pair.amin(dim=0), pair.amax(dim=0), table
+    scores = block_score(*arguments, head_reduction=head_reduction)
+    wanted = reference(*arguments, head_reduction=head_reduction)
+    torch.testing.assert_close(scores, wanted, rtol=RTOL, atol=ATOL)
+
+
+@pytest.mark.parametrize("head_reduction", get_args(HeadReduction))
+def test_an_empty_block_is_last_whatever_the_query(
+    device: torch.device, head_reduction: HeadReduction
+) -> None:
+    low, high = torch.zeros(2, 2, 8, device=device), torch.zeros(2, 2, 8, device=device)
+    low[1], high[1] = float("inf"), float("-inf")
+    table = torch.tensor([[0, 1]], dtype=torch.int32, device=device)
+    for query in (torch.zeros(1, 4, 8, device=device), torch.ones(1, 4, 8, device=device)):
+        scores = block_score(query, low, high, table, head_reduction=head_reduction)
+        assert scores.unique(dim=1).tolist() == [[[0.0, float("-inf")]]]
+
+
+def test_a_window_of_a_table(device: torch.device) -> None:
+    source = inputs.generator(5)
+    low = inputs.randn((4, 1, 8), source, torch.float32).to(device)
+    query = inputs.randn((3, 1, 8), source, torch.float32).to(device)
+    table = inputs.randint(-1, 3, (3, 9), source).to(device)[:, 2:7]
+    torch.testing.assert_close(
+        block_score(query, low, low, table), reference(query, low, low, table), rtol=RTOL, atol=ATOL
+    )
+
+
 def test_scores_bound_every_key_of_the_block(device: torch.device) -> None:
     source = inputs.generator(0)
     keys = inputs.randn((4, 1, 16, 24), source, torch.float32).to(device)

@@ -55,6 +55,18 @@ def test_a_broken_partial_stays_visible(device: torch.device) -> None:
     assert lse.isnan().all()
 
 
+@pytest.mark.parametrize("head_dim", [128, 80])
+def test_more_partials_than_are_loaded_at_once(device: torch.device, head_dim: int) -> None:
+    source = inputs.generator(2)
+    outputs = inputs.randn((70, 3, head_dim), source, torch.float32).to(device)
+    lses = (inputs.randn((70, 3), source, torch.float32) * 5).to(device)
+    lses[:40, 0], lses[:, 1] = -math.inf, torch.linspace(-100, 100, 70, device=device)
+    output, lse = merge_partials(outputs, lses)
+    expected_output, expected_lse = reference(outputs.double(), lses.double())
+    torch.testing.assert_close(output.double(), expected_output, rtol=RTOL, atol=ATOL)
+    torch.testing.assert_close(lse.double(), expected_lse, rtol=RTOL, atol=ATOL)
+
+
 def test_noncontiguous_partials(device: torch.device) -> None:
     source = inputs.generator(1)
     outputs = inputs.randn((3, 8, 2), source, torch.float32).to(device).transpose(0, 2)  # [2, 8, 3]

@@ -137,6 +137,29 @@ def test_copy(
     assert torch.equal(as_bytes(target_on_device.cpu()), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8])
+@pytest.mark.parametrize(
+    ("first", "length", "row"), [(1, 8, 16), (4, 5, 16), (8, 6, 16), (8, 8, 16), (0, 8, 9)]
+)  # where a row begins, how long it is and how far the next one is: nothing, or all, divides by 8 bytes
+def test_words_are_never_wider_than_rows_allow(
+    device: torch.device, dtype: torch.dtype, first: int, length: int, row: int
+) -> None:
+    pool = torch.arange(3 * 4 * row).reshape(3, 4, row).to(dtype).to(device)
+    window = torch.as_strided(pool, (3, 4, length), (4 * row, row, 1), min(first, row - length))
+    before = window.clone()
+    ids = torch.tensor([2, 0], dtype=torch.int32, device=device)
+    assert torch.equal(gather_blocks(window, ids), before[[2, 0]])
+    other = torch.zeros_like(pool)
+    target = torch.as_strided(other, window.shape, window.stride(), window.storage_offset())
+    copy_blocks_(window, ids, target, ids)
+    assert torch.equal(target[[2, 0]], before[[2, 0]])
+    assert other.count_nonzero() == before[[2, 0]].count_nonzero()
+    expected = pool.clone()
+    torch.as_strided(expected, window.shape, window.stride(), window.storage_offset())[[2, 0]] = before[:2]
+    scatter_blocks_(window, ids, before[:2])
+    assert torch.equal(pool, expected)
+
+
 def test_scatter_reads_a_shared_pool_before_it_writes(device: torch.device) -> None:
     pool = torch.arange(4.0, device=device)[:, None].repeat(1, 3)
     scatter_blocks_(pool, torch.tensor([1, 2, 3], dtype=torch.int32, device=device), pool[:3])

@@ -79,9 +79,60 @@ def test_equals_reference(
     check(problem, device, columns_per_split)
 
 
-@pytest.mark.parametrize("group_size", [17, 32])
+@pytest.mark.parametrize("group_size", [17, 32, 65])
 def test_more_query_heads_than_a_tile_row(device: torch.device, group_size: int) -> None:
     check(make_problem(num_kv_heads=2, group_size=group_size, dtype=torch.float16), device)
+
+
+# A block in three tiles, a tile that a block does not fill, one block and one and a half of them a tile, many
+# blocks a tile (looked up one by one, or by a vector).
+@pytest.mark.parametrize(
+    ("block_size", "head_dim"), [(150, 128), (65, 128), (64, 128), (40, 128), (16, 64), (1, 40)]
+)
+@pytest.mark.parametrize("dtype", inputs.DTYPES)
+def test_blocks_of_every_size_against_tiles(
+    device: torch.device, block_size: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    problem = make_problem(
+        num_kv_heads=1,
+        block_size=block_size,
+        head_dim=head_dim,
+        num_blocks=11,
+        num_pool_blocks=9,
+        dtype=dtype,
+    )
+    check(problem, device)
+    check(problem, device, columns_per_split=4)
+
+
+def test_tables_and_pools_of_any_strides(device: torch.device) -> None:
+    problem = make_problem(batch=2, num_tables=2, num_blocks=5, head_dim=40, dtype=torch.float16)
+    wide = torch.full((3, 2, 9), 2**30, dtype=torch.int32)
+    wide[1:, :, 2:7] = problem.block_lengths
+    # Every other sequence, a window of the columns; keys and values with strides of their own.
+    strided = Problem(
+        problem.query,
+        inputs.in_layout(problem.keys, "token-major"),
+        inputs.in_layout(problem.values, "padded"),
+        problem.block_table.repeat_interleave(2, dim=0)[::2],
+        wide[1:, :, 2:7],
+        problem.scale,
+    )
+    tensors = strided.query, strided.keys, strided.values, strided.block_table, strided.block_lengths
+    assert [tensor.is_contiguous() for tensor in tensors] == [True, False, False, False, False]
+    check(strided, device)
+
+
+@pytest.mark.parametrize("block_size", [20, 70])  # several blocks a tile; two tiles a block, the second short
+def test_lengths_out_of_range_are_the_nearest_in_range(device: torch.device, block_size: int) -> None:
+    problem = make_problem(num_blocks=4, block_size=block_size, head_dim=128, dtype=torch.float16, seed=3)
+    for pool in (problem.keys, problem.values):
+        pool.copy_(inputs.randn(pool.shape, inputs.generator(4), pool.dtype))
+    tensors = [tensor.to(device) for tensor in problem.tensors()]
+    tensors[4][..., :2], tensors[4][..., 2:] = block_size, 0
+    wanted = sparse_decode_attention(*tensors)
+    tensors[4][..., :2], tensors[4][..., 2:] = 2**31 - 1, -(2**31)
+    assert all(map(torch.equal, wanted, sparse_decode_attention(*tensors)))
 
 
 def test_scores_far_apart_do_not_overflow(device: torch.device) -> None:

@@ -1,9 +1,10 @@
 # ruff: noqa: N803 - Triton names its compile-time parameters in capitals
 """Block selection in Triton: one program selects the top blocks of one row, in registers, without sorting.
 
-Scores become unsigned integers of the same order. The k-th largest is built bit by bit from the top (32
-counts over the row), everything above it is in, and ties at it are filled in order of column, so the
-result equals that of a stable sort. A prefix sum puts the columns out in ascending order.
+Scores become unsigned integers of the same order. The k-th largest is built bit by bit from the top, at most
+32 counts over the row and fewer as soon as one parts the row at k; everything above it is in, and ties at it
+are filled in order of column, so the result equals that of a stable sort. A prefix sum puts the columns out
+in ascending order, in pieces where the row is long, since registers hold either the row or its ranks.
 
 A row that forces more columns than it may select keeps the first of them: a check would stall the GPU.
 """
@@ -18,19 +19,48 @@ __all__ = ["MAX_COLUMNS", "aot_variants", "select_blocks"]
 MAX_COLUMNS = 32768
 """Longest row one program holds: 1 million tokens in blocks of 32."""
 
+_MAX_TILE_OUT = 8192
+_MAX_TILE_PAD = 1024
+
 
 @jit
-def _ordered_key(score: tl.tensor) -> tl.tensor:
-    """Unsigned integers ordered as the scores are; 0 for what is never selected (NaN and -inf)."""
+def _load_keys(
+    scores: tl.tensor,
+    forced: tl.tensor,
+    column: tl.tensor,
+    num_columns: tl.tensor,
+    HAS_FORCED: tl.constexpr,
+) -> tl.tensor:
+    """Unsigned integers ordered as the scores are; 0 for what is never selected (NaN, -inf, no column)."""
+    inside = column < num_columns
+    score = tl.load(scores + column, mask=inside, other=float("-inf"))
     # -0.0 and 0.0 tie as numbers, so they must tie as bits.
     score = tl.where(score == 0.0, 0.0, score)
     bits = score.to(tl.uint32, bitcast=True)
     sign: tl.constexpr = tl.constexpr(0x80000000)
     key = tl.where(bits >= sign, ~bits, bits | sign)
-    return tl.where((score != score) | (score == float("-inf")), 0, key)
+    key = tl.where((score != score) | (score == float("-inf")), 0, key)
+    if HAS_FORCED:
+        is_forced = tl.load(forced + column, mask=inside, other=0)
+        key = tl.where(is_forced != 0, 0xFFFFFFFF, key).to(tl.uint32)
+    return key
 
 
 @jit
+def _threshold(key: tl.tensor, num_selected: tl.tensor) -> tl.tensor:
+    """The largest key that at least num_selected keys reach, or one that just as many reach; 0 if none."""
+    threshold = tl.full([], 0, tl.uint32)
+    step = tl.full([], 0x80000000, tl.uint32)
+    count = num_selected + 1
+    while (step > 0) & (count != num_selected):
+        candidate = threshold | step
+        count = tl.sum((key >= candidate).to(tl.int32), axis=0)
+        threshold = tl.where(count >= num_selected, candidate, threshold)
+        step = step >> 1
+    return threshold
+
+
+@jit(unspecialized=("num_columns", "num_selected", "rows_per_batch", "stride_row"))
 def _select_blocks_kernel(
     scores: tl.tensor,
     forced: tl.tensor,
@@ -41,45 +71,42 @@ def _select_blocks_kernel(
     stride_row: tl.tensor,
     HAS_FORCED: tl.constexpr,
     TILE_N: tl.constexpr,
-    TILE_K: tl.constexpr,
+    TILE_OUT: tl.constexpr,
+    TILE_PAD: tl.constexpr,
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, TILE_N)
-    inside = column < num_columns
-    score = tl.load(scores + row * stride_row + column, mask=inside, other=float("-inf"))
-    key = _ordered_key(score)
-    if HAS_FORCED:
-        batch = row // rows_per_batch
-        is_forced = tl.load(forced + batch * num_columns + column, mask=inside, other=0)
-        key = tl.where(is_forced != 0, 0xFFFFFFFF, key).to(tl.uint32)
-
-    # The largest threshold that at least num_selected keys reach; 0 if there are not that many.
-    threshold = tl.zeros([1], tl.uint32)
-    step = tl.full([1], 0x80000000, tl.uint32)
-    for _ in range(32):
-        candidate = threshold | step
-        count = tl.sum((key >= candidate).to(tl.int32), axis=0)
-        threshold = tl.where(count >= num_selected, candidate, threshold)
-        step = step >> 1
-
-    above = key > threshold
-    tied = (key == threshold) & (key > 0)
-    room = num_selected - tl.sum(above.to(tl.int32), axis=0)
-    # One scan for both ranks: columns above the threshold in the low half, tied ones in the high half.
-    ranks = tl.cumsum(above.to(tl.uint32) | (tied.to(tl.uint32) << 16), axis=0)
-    tied_rank = (ranks >> 16).to(tl.int32)
-    chosen = above | (tied & (tied_rank <= room))
-    position = (ranks & 0xFFFF).to(tl.int32) + tl.minimum(tied_rank, room) - 1
-    found = tl.sum(chosen.to(tl.int32), axis=0)
+    scores += row * stride_row
+    forced += (row // rows_per_batch) * num_columns
     out = selected + row * num_selected
-    tl.store(out + position, column, mask=chosen)
-    slot = tl.arange(0, TILE_K)
-    tl.store(out + slot, tl.full([TILE_K], -1, tl.int32), mask=(slot >= found) & (slot < num_selected))
+    row_keys = _load_keys(scores, forced, tl.arange(0, TILE_N), num_columns, HAS_FORCED)
+    threshold = _threshold(row_keys, num_selected)
+    room = num_selected - tl.sum((row_keys > threshold).to(tl.int32), axis=0)
+    above_before = tl.zeros([1], tl.int32)
+    tied_before = tl.zeros([1], tl.int32)
+    for first in range(0, TILE_N, TILE_OUT):
+        column = first + tl.arange(0, TILE_OUT)
+        key = row_keys
+        if TILE_OUT < TILE_N:
+            key = _load_keys(scores, forced, column, num_columns, HAS_FORCED)
+        above = key > threshold
+        tied = (key == threshold) & (key > 0)
+        # One scan for both ranks: columns above the threshold in the low half, tied ones in the high half.
+        ranks = tl.cumsum(above.to(tl.uint32) | (tied.to(tl.uint32) << 16), axis=0)
+        above_rank = above_before + (ranks & 0xFFFF).to(tl.int32)
+        tied_rank = tied_before + (ranks >> 16).to(tl.int32)
+        position = above_rank + tl.minimum(tied_rank, room) - 1
+        tl.store(out + position, column, mask=above | (tied & (tied_rank <= room)))
+        above_before += tl.sum(above.to(tl.int32), axis=0)
+        tied_before += tl.sum(tied.to(tl.int32), axis=0)
+    found = above_before + tl.minimum(tied_before, room)
+    for first in range(0, num_selected, TILE_PAD):
+        slot = first + tl.arange(0, TILE_PAD)
+        tl.store(out + slot, tl.full([TILE_PAD], -1, tl.int32), mask=(slot >= found) & (slot < num_selected))
 
 
 def _num_warps(tile: int) -> int:
-    """Warps that leave each thread at most 32 columns, up to the 32 warps a program can have."""
-    return min(max(tile // 1024, 1), 32)
+    """Warps that leave each thread 8 columns, up to the 32 warps a program can have: rows are few."""
+    return min(max(tile // 256, 1), 32)
 
 
 def select_blocks(
@@ -119,11 +146,14 @@ def select_blocks(
         num_columns,
         device=scores.device,
         HAS_FORCED=forced is not None,
-        TILE_N=tile_n,
-        TILE_K=next_power_of_2(num_selected),
+        **_tiles(tile_n),
         num_warps=_num_warps(tile_n),
     )
     return selected
+
+
+def _tiles(tile_n: int) -> dict[str, int]:
+    return {"TILE_N": tile_n, "TILE_OUT": min(tile_n, _MAX_TILE_OUT), "TILE_PAD": min(tile_n, _MAX_TILE_PAD)}
 
 
 def aot_variants() -> list[KernelVariant]:
@@ -133,13 +163,8 @@ def aot_variants() -> list[KernelVariant]:
             name=f"select_blocks[n{tile_n}{',forced' if has_forced else ''}]",
             kernel=_select_blocks_kernel,
             types={"scores": "*fp32", "forced": "*u8", "selected": "*i32"},
-            constants={"HAS_FORCED": has_forced, "TILE_N": tile_n, "TILE_K": tile_k},
+            constants={"HAS_FORCED": has_forced, **_tiles(tile_n)},
             num_warps=_num_warps(tile_n),
         )
-        for tile_n, tile_k, has_forced in (
-            (256, 32, True),
-            (2048, 64, False),
-            (8192, 128, True),
-            (MAX_COLUMNS, 1024, True),
-        )
+        for tile_n, has_forced in ((256, True), (2048, False), (8192, True), (MAX_COLUMNS, True))
     ]

@@ -1,13 +1,18 @@
 # ruff: noqa: N803 - Triton names its compile-time parameters in capitals
 """Sparse decode attention in Triton: split over the block table, all query heads of a KV head in one program.
 
-A program takes one split of the table, one KV head and one sequence. It walks the split's tokens in tiles
-that do not depend on the block size (64 tokens cover four blocks of 16), with an online softmax in base
-2, and writes a normalised partial result; `merge_partials` joins the splits (FlashDecoding).
+A program takes one split of the table, one KV head and one sequence, and walks the split in tiles of whole
+blocks (64 tokens cover two blocks of 32), or a block in tiles. K and V come in by asynchronous copies, up to
+two tiles ahead, and are read once; an online softmax in base 2 gives a normalised partial result, and
+`merge_partials` joins the splits in one more launch (FlashDecoding). Letting the last program of a row join
+them instead would need a counter that somebody zeroes, which is a launch again, or state kept between calls.
+
+Query heads fill the 16 rows of a tensor-core product. A group of one fills one row of them, which costs
+nothing that shows: the products of a tile take a fraction of the time in which memory delivers it.
 
 Precision: when query and K/V share a 16-bit dtype, products are taken in it and accumulated in fp32, and
-the softmax weights are split into two terms of that dtype, so that they keep twice its precision; tensor
-cores idle in decode anyway. Every other combination is computed in fp32 without TF32.
+the softmax weights are split into two terms of that dtype, so that they keep twice its precision. Every
+other combination is computed from fp32 operands as three products of TF32 terms, which leave about 2**-21.
 
 Ids beyond the pool count as absent: a check that raises would stall the GPU.
 """
@@ -18,21 +23,58 @@ import torch
 import triton.language as tl
 
 from dtk_kernels.attention.merge_partials.triton_kernel import merge_partials
-from dtk_kernels.triton_support import KernelVariant, ceil_div, jit, launch, next_power_of_2
+from dtk_kernels.attention.sparse_decode_attention.launch_plan import (
+    Tiles,
+    columns_for_each_split,
+    tiles_for,
+)
+from dtk_kernels.triton_support import KernelVariant, ceil_div, jit, launch, stride_unit, triton_type
 
 __all__ = ["aot_variants", "sparse_decode_attention"]
 
 _LN_2 = math.log(2.0)
-_MIN_DOT = 16  # tl.dot wants at least 16 rows, columns and summands
+_AXES = ("block", "head", "token")
+_STRIDES = (
+    *(f"stride_{pool}_{axis}" for pool in ("key", "value") for axis in _AXES),
+    *(f"stride_{table}_{axis}" for table in ("table", "lengths") for axis in ("batch", "head")),
+)
+_SIZES = ("num_columns", "num_pool_blocks", "columns_per_split", "num_query_heads", "group_size")
 
 
 @jit
-def _load_tile(
-    pool: tl.tensor, base: tl.tensor, channel: tl.tensor, mask: tl.tensor, IN_FP32: tl.constexpr
-) -> tl.tensor:
-    """One operand tile; what the mask excludes is 0 and is not read."""
-    tile = tl.load(pool + base + channel, mask=mask, other=0.0)
-    return tile.to(tl.float32) if IN_FP32 else tile
+def _listed_blocks(
+    block_table: tl.tensor,
+    block_lengths: tl.tensor,
+    column: tl.tensor,
+    num_columns: tl.tensor,
+    num_pool_blocks: tl.tensor,
+    BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SCALAR_LOOKUP: tl.constexpr,
+    TILE_T: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Pool block and number of valid tokens for each token of a tile; both scalars where it has one block.
+
+    Absent blocks have no tokens, and columns from `num_columns` on are absent.
+    """
+    if COLUMNS == 1:
+        block = tl.load(block_table + column)
+        length = tl.load(block_lengths + column)
+    elif SCALAR_LOOKUP:
+        # Scalar loads and selects need no shared memory, and the address of a block is computed once.
+        of_column = tl.arange(0, TILE_T) // BLOCK_SIZE
+        block = tl.full([TILE_T], -1, tl.int32)
+        length = tl.zeros([TILE_T], tl.int32)
+        for i in tl.static_range(COLUMNS):
+            at = tl.minimum(column + i, num_columns - 1)
+            here = (of_column == i) & (column + i < num_columns)
+            block = tl.where(here, tl.load(block_table + at), block)
+            length = tl.where(here, tl.load(block_lengths + at), length)
+    else:
+        at = column + tl.arange(0, TILE_T) // BLOCK_SIZE
+        block = tl.load(block_table + at, mask=at < num_columns, other=-1)
+        length = tl.load(block_lengths + at, mask=at < num_columns, other=0)
+    return block, tl.where((block >= 0) & (block < num_pool_blocks), length, 0)
 
 
 @jit
@@ -41,7 +83,7 @@ def _weighted_values(
 ) -> tl.tensor:
     """`total + weights @ values` with fp32 weights, whatever the values' dtype."""
     if IN_FP32:
-        total = tl.dot(weights, values, total, input_precision="ieee")
+        total = tl.dot(weights, values.to(tl.float32), total, input_precision="tf32x3")
     else:
         high = weights.to(values.dtype)
         low = (weights - high.to(tl.float32)).to(values.dtype)
@@ -50,7 +92,7 @@ def _weighted_values(
     return total
 
 
-@jit
+@jit(unspecialized=(*_STRIDES, *_SIZES))
 def _sparse_decode_attention_kernel(
     query: tl.tensor,
     keys: tl.tensor,
@@ -75,43 +117,59 @@ def _sparse_decode_attention_kernel(
     stride_value_token: tl.tensor,
     stride_table_batch: tl.tensor,
     stride_table_head: tl.tensor,
+    stride_lengths_batch: tl.tensor,
+    stride_lengths_head: tl.tensor,
     HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    STRIDE_UNIT: tl.constexpr,
+    SAME_STRIDES: tl.constexpr,
+    IN_FP32: tl.constexpr,
+    HEAD_CHUNKS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILES_PER_BLOCK: tl.constexpr,
+    SCALAR_LOOKUP: tl.constexpr,
     TILE_M: tl.constexpr,
     TILE_T: tl.constexpr,
     TILE_D: tl.constexpr,
-    IN_FP32: tl.constexpr,
 ) -> None:
     split = tl.program_id(0)
-    kv_head = tl.program_id(1).to(tl.int64)
+    kv_head = (tl.program_id(1) // HEAD_CHUNKS).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
-    member = tl.arange(0, TILE_M)
+    member = (tl.program_id(1) % HEAD_CHUNKS) * TILE_M + tl.arange(0, TILE_M)
     channel = tl.arange(0, TILE_D)
+    in_dim = (channel < HEAD_DIM)[None, :]
     query_head = kv_head * group_size + member
-    row_mask = (member < group_size)[:, None] & (channel < HEAD_DIM)[None, :]
-    query_at = batch * stride_query_batch + query_head[:, None] * stride_query_head
-    q = _load_tile(query, query_at, channel[None, :], row_mask, IN_FP32)
+    row_mask = (member < group_size)[:, None] & in_dim
+    query_at = batch * stride_query_batch + query_head[:, None] * stride_query_head + channel[None, :]
+    q = tl.load(query + query_at, mask=row_mask, other=0.0)
+    if IN_FP32:
+        q = q.to(tl.float32)
 
     first = split * columns_per_split
-    num_tokens = (tl.minimum(first + columns_per_split, num_columns) - first) * BLOCK_SIZE
-    table_at = batch * stride_table_batch + kv_head * stride_table_head + first
+    columns_here = tl.minimum(columns_per_split, num_columns - first)
+    table = block_table + batch * stride_table_batch + kv_head * stride_table_head + first
+    lengths = block_lengths + batch * stride_lengths_batch + kv_head * stride_lengths_head + first
     maximum = tl.full([TILE_M], float("-inf"), tl.float32)
     weight_sum = tl.zeros([TILE_M], tl.float32)
     total = tl.zeros([TILE_M, TILE_D], tl.float32)
-    for start in range(0, num_tokens, TILE_T):
-        token = start + tl.arange(0, TILE_T)
-        column = token // BLOCK_SIZE
-        slot = token % BLOCK_SIZE
-        in_split = token < num_tokens
-        block = tl.load(block_table + table_at + column, mask=in_split, other=-1)
-        length = tl.load(block_lengths + table_at + column, mask=in_split, other=0)
-        # Absent blocks and unfilled slots are masked out of the loads: whatever lies there cannot leak.
-        live = (block >= 0) & (block < num_pool_blocks) & (slot < length)
-        block = block.to(tl.int64)
-        key_at = block * stride_key_block + kv_head * stride_key_head + slot * stride_key_token
-        key_mask = (channel < HEAD_DIM)[:, None] & live[None, :]
-        k = _load_tile(keys, key_at[None, :], channel[:, None], key_mask, IN_FP32)
-        score = tl.dot(q, k, input_precision="ieee") * scale_log2
+    for tile in range(tl.cdiv(columns_here, COLUMNS) * TILES_PER_BLOCK):
+        column = (tile // TILES_PER_BLOCK) * COLUMNS
+        slot = (tile % TILES_PER_BLOCK) * TILE_T + tl.arange(0, TILE_T)
+        if COLUMNS > 1:
+            slot = tl.arange(0, TILE_T) % BLOCK_SIZE
+        block, length = _listed_blocks(
+            table, lengths, column, columns_here, num_pool_blocks, BLOCK_SIZE, COLUMNS, SCALAR_LOOKUP, TILE_T
+        )
+        # Unfilled slots are masked out of the loads: whatever lies there cannot leak.
+        live = slot < tl.minimum(length, BLOCK_SIZE)
+        mask = live[:, None] & in_dim
+        block, slot = block.to(tl.int64), slot.to(tl.int64)
+        at = block * (stride_key_block * STRIDE_UNIT) + slot * (stride_key_token * STRIDE_UNIT)
+        at = (at + kv_head * (stride_key_head * STRIDE_UNIT))[:, None] + channel[None, :]
+        k = tl.load(keys + at, mask=mask, other=0.0)
+        if IN_FP32:
+            k = k.to(tl.float32)
+        score = tl.dot(q, tl.trans(k), input_precision="tf32x3") * scale_log2
         score = tl.where(live[None, :], score, float("-inf"))
 
         new_maximum = tl.maximum(maximum, tl.max(score, axis=1))
@@ -121,9 +179,10 @@ def _sparse_decode_attention_kernel(
         weights = tl.exp2(score - reference[:, None])
         weight_sum = weight_sum * keep + tl.sum(weights, axis=1)
 
-        value_at = block * stride_value_block + kv_head * stride_value_head + slot * stride_value_token
-        value_mask = live[:, None] & (channel < HEAD_DIM)[None, :]
-        v = _load_tile(values, value_at[:, None], channel[None, :], value_mask, IN_FP32)
+        if not SAME_STRIDES:
+            at = block * (stride_value_block * STRIDE_UNIT) + slot * (stride_value_token * STRIDE_UNIT)
+            at = (at + kv_head * (stride_value_head * STRIDE_UNIT))[:, None] + channel[None, :]
+        v = tl.load(values + at, mask=mask, other=0.0)
         total = _weighted_values(weights, v, total * keep[:, None], IN_FP32)
         maximum = new_maximum
 
@@ -134,30 +193,6 @@ def _sparse_decode_attention_kernel(
     ln_2: tl.constexpr = tl.constexpr(0.6931471805599453)
     lse = tl.where(empty, float("-inf"), (maximum + tl.log2(divisor)) * ln_2)
     tl.store(lses + row, lse, mask=member < group_size)
-
-
-def _computes_in_fp32(query: torch.dtype, pool: torch.dtype) -> bool:
-    return query != pool or pool == torch.float32
-
-
-def _tile_tokens(tile_d: int, in_fp32: bool) -> int:
-    """Tokens a tile: 16 KiB of K in 16 bits, 8 KiB in fp32, where the products live in registers."""
-    wanted = 2048 // tile_d if in_fp32 else 8192 // tile_d
-    return min(max(wanted, _MIN_DOT), 128)
-
-
-def _num_warps(in_fp32: bool) -> int:
-    # With 4 warps the fp32 products spill registers, on every target.
-    return 8 if in_fp32 else 4
-
-
-def _columns_per_split(num_columns: int, tile_columns: int, programs: int, device: torch.device) -> int:
-    """Columns a program walks: two programs a multiprocessor if there is a tile of work for each."""
-    if device.type != "cuda":
-        return num_columns
-    wanted = 2 * torch.cuda.get_device_properties(device).multi_processor_count
-    splits = max(wanted // programs, 1)
-    return max(ceil_div(num_columns, splits), tile_columns)
 
 
 def sparse_decode_attention(
@@ -185,101 +220,120 @@ def sparse_decode_attention(
         `(output [B, Hq, D] fp32, natural-log lse [B, Hq] fp32)`; (0, -inf) for an empty selection.
     """
     batch, num_query_heads, head_dim = query.shape
-    num_kv_heads = keys.shape[1]
-    block_size = max(keys.shape[2], 1)  # blocks without tokens divide nothing
-    num_table_heads, num_columns = block_table.shape[1:]
-    query = query if query.stride(2) == 1 else query.contiguous()
-    block_table, block_lengths = block_table.contiguous(), block_lengths.contiguous()
-    in_fp32 = _computes_in_fp32(query.dtype, keys.dtype)
-    tile_d = next_power_of_2(head_dim, at_least=_MIN_DOT)
-    tile_t = _tile_tokens(tile_d, in_fp32)
-    if columns_per_split is None:
-        programs = max(batch * num_kv_heads, 1)
-        columns_per_split = _columns_per_split(
-            num_columns, ceil_div(tile_t, block_size), programs, query.device
+    num_pool_blocks, num_kv_heads, block_size = keys.shape[:3]
+    num_columns = block_table.shape[2]
+    if num_columns == 0 or block_size == 0:
+        return (
+            torch.zeros(query.shape, dtype=torch.float32, device=query.device),
+            torch.full(query.shape[:2], float("-inf"), device=query.device),
         )
-    splits = max(ceil_div(num_columns, max(columns_per_split, 1)), 1)
+    group_size = num_query_heads // num_kv_heads
+    query, block_table, block_lengths = map(_last_dim_dense, (query, block_table, block_lengths))
+    tiles = tiles_for(
+        query.dtype, keys.dtype, head_dim=head_dim, block_size=block_size, group_size=group_size
+    )
+    if columns_per_split is None:
+        programs = batch * num_kv_heads * tiles.head_chunks
+        columns_per_split = columns_for_each_split(num_columns, tiles, programs, query.device)
+    splits = ceil_div(num_columns, columns_per_split)
     outputs = torch.empty(splits, batch, num_query_heads, head_dim, dtype=torch.float32, device=query.device)
     lses = torch.empty(splits, batch, num_query_heads, dtype=torch.float32, device=query.device)
+    unit = stride_unit(keys.element_size(), *keys.stride()[:3], *values.stride()[:3])
     launch(
         _sparse_decode_attention_kernel,
-        (splits, num_kv_heads, batch),
-        query,
-        keys,
-        values,
-        block_table,
-        block_lengths,
-        outputs,
-        lses,
+        (splits, num_kv_heads * tiles.head_chunks, batch),
+        *(query, keys, values, block_table, block_lengths, outputs, lses),
         (head_dim**-0.5 if scale is None else scale) / _LN_2,
-        num_columns,
-        keys.shape[0],
-        columns_per_split,
-        num_query_heads,
-        num_query_heads // num_kv_heads,
+        *(num_columns, num_pool_blocks, columns_per_split, num_query_heads, group_size),
         *query.stride()[:2],
-        *keys.stride()[:3],
-        *values.stride()[:3],
-        num_table_heads * num_columns,
-        num_columns if num_table_heads > 1 else 0,
+        *(stride // unit for pool in (keys, values) for stride in pool.stride()[:3]),
+        *_table_strides(block_table),
+        *_table_strides(block_lengths),
         device=query.device,
-        BLOCK_SIZE=block_size,
-        TILE_M=next_power_of_2(num_query_heads // num_kv_heads, at_least=_MIN_DOT),
-        TILE_T=tile_t,
-        HEAD_DIM=head_dim,
-        TILE_D=tile_d,
-        IN_FP32=in_fp32,
-        num_warps=_num_warps(in_fp32),
-        num_stages=2,
+        **_constants(
+            tiles,
+            head_dim=head_dim,
+            block_size=block_size,
+            unit=unit,
+            same_strides=keys.stride() == values.stride(),
+        ),
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
     )
     return (outputs[0], lses[0]) if splits == 1 else merge_partials(outputs, lses)
 
 
+def _last_dim_dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _table_strides(table: torch.Tensor) -> tuple[int, int]:
+    """Strides of sequence and KV head; a list for all heads is walked by each of them."""
+    return table.stride(0), table.stride(1) if table.shape[1] > 1 else 0
+
+
+def _constants(
+    tiles: Tiles, *, head_dim: int, block_size: int, unit: int, same_strides: bool
+) -> dict[str, object]:
+    return {
+        "HEAD_DIM": head_dim,
+        "BLOCK_SIZE": block_size,
+        "STRIDE_UNIT": unit,
+        "SAME_STRIDES": same_strides,
+        "IN_FP32": tiles.in_fp32,
+        "HEAD_CHUNKS": tiles.head_chunks,
+        "COLUMNS": tiles.columns,
+        "TILES_PER_BLOCK": tiles.tiles_per_block,
+        "SCALAR_LOOKUP": tiles.scalar_lookup,
+        "TILE_M": tiles.rows,
+        "TILE_T": tiles.tokens,
+        "TILE_D": tiles.channels,
+    }
+
+
 def aot_variants() -> list[KernelVariant]:
     """What ahead-of-time compilation builds: every dtype pairing, common and odd block and head sizes."""
+    fp32, fp16, bf16 = torch.float32, torch.float16, torch.bfloat16
     return [
         _variant(query, pool, head_dim=head_dim, block_size=block_size, group_size=group_size)
         for query, pool, head_dim, block_size, group_size in (
-            ("fp32", "fp32", 128, 32, 4),
-            ("fp16", "fp16", 128, 32, 4),
-            ("bf16", "bf16", 64, 16, 3),
-            ("bf16", "bf16", 128, 32, 8),
-            ("bf16", "bf16", 256, 64, 1),
-            ("bf16", "bf16", 96, 24, 32),
-            ("fp32", "fp32", 256, 32, 8),
-            ("fp32", "bf16", 128, 32, 4),
-            ("bf16", "fp16", 128, 32, 4),
-            ("fp16", "fp32", 64, 32, 4),
+            (fp32, fp32, 128, 32, 4),
+            (fp16, fp16, 128, 32, 4),
+            (bf16, bf16, 64, 16, 3),
+            (bf16, bf16, 128, 32, 8),
+            (bf16, bf16, 256, 64, 1),
+            (bf16, bf16, 96, 24, 32),
+            (bf16, bf16, 128, 1, 4),
+            (fp32, fp32, 256, 32, 8),
+            (fp32, bf16, 128, 32, 4),
+            (bf16, fp16, 128, 32, 4),
         )
     ]
 
 
-def _variant(query: str, pool: str, *, head_dim: int, block_size: int, group_size: int) -> KernelVariant:
-    in_fp32 = query != pool or pool == "fp32"
-    tile_d = next_power_of_2(head_dim, at_least=_MIN_DOT)
+def _variant(
+    query: torch.dtype, pool: torch.dtype, *, head_dim: int, block_size: int, group_size: int
+) -> KernelVariant:
+    tiles = tiles_for(query, pool, head_dim=head_dim, block_size=block_size, group_size=group_size)
+    kinds = triton_type(query), triton_type(pool)
     return KernelVariant(
-        name=f"sparse_decode_attention[{query},{pool},d{head_dim},s{block_size},g{group_size}]",
+        name=f"sparse_decode_attention[{','.join(kinds)},d{head_dim},s{block_size},g{group_size}]",
         kernel=_sparse_decode_attention_kernel,
         types={
-            "query": f"*{query}",
-            "keys": f"*{pool}",
-            "values": f"*{pool}",
-            "block_table": "*i32",
-            "block_lengths": "*i32",
-            "outputs": "*fp32",
-            "lses": "*fp32",
+            "query": f"*{kinds[0]}",
+            **dict.fromkeys(("keys", "values"), f"*{kinds[1]}"),
+            **dict.fromkeys(("block_table", "block_lengths"), "*i32"),
+            **dict.fromkeys(("outputs", "lses"), "*fp32"),
             "scale_log2": "fp32",
         },
-        constants={
-            "BLOCK_SIZE": block_size,
-            "TILE_M": next_power_of_2(group_size, at_least=_MIN_DOT),
-            "TILE_T": _tile_tokens(tile_d, in_fp32),
-            "HEAD_DIM": head_dim,
-            "TILE_D": tile_d,
-            "IN_FP32": in_fp32,
-        },
-        num_warps=_num_warps(in_fp32),
-        aligned=frozenset(
-            f"stride_{pool}_{axis}" for pool in ("key", "value") for axis in ("block", "head", "token")
+        constants=_constants(
+            tiles,
+            head_dim=head_dim,
+            block_size=block_size,
+            unit=stride_unit(pool.itemsize, head_dim),
+            same_strides=True,
         ),
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        aligned=frozenset({"stride_query_batch", "stride_query_head"}),
     )
