@@ -16,6 +16,7 @@ from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.kernel import KernelBenchReport, Progress, bench_kernel
 from dtk.scout.bench.rows import Row
 from dtk.scout.bench.scaling import Scaling
+from dtk.scout.bench.timing import Spread
 
 __all__ = ["Request", "run", "save", "show"]
 
@@ -119,19 +120,21 @@ def save(folder: Path, data: dict[str, Any], report: KernelBenchReport, request:
 
 def show(console: Console, report: KernelBenchReport) -> None:
     """Print the results as tables for people."""
-    table = Table(title="Sparse decode attention, GB/s of selected K/V (measured here)", title_justify="left")
-    names = ("dtype", "group", "threads", "reads", "roofline", "dtk", "of roofline", "torch", "dtk/torch")
+    threads = report.rows[0].threads if report.rows else 0
+    title = f"Sparse decode attention, GB/s of selected K/V, {threads} threads (measured here)"
+    table = Table(title=title, title_justify="left")
+    names = ("dtype", "group", "reads", "roofline", "dtk", "of roofline", "by round", "torch", "dtk/torch")
     for name in (*names, "torch's way", "llama.cpp"):
         table.add_column(name, justify="right")
     for row in report.rows:
         table.add_row(
             row.dtype,
             str(row.group_size),
-            str(row.threads),
             _giga(row.read_bandwidth_bytes_per_s),
             _giga(row.roofline_bytes_per_s),
             _giga(row.kv_bandwidth_bytes_per_s),
             f"{row.fraction_of_roofline:.0%}",
+            _percent(row.fraction_by_round),
             _giga(row.torch_best_bytes_per_s),
             "-" if row.speedup_over_torch is None else f"{row.speedup_over_torch:.2f}",
             (row.torch_best_name or "-").removeprefix("torch_"),
@@ -165,6 +168,10 @@ def _show_scaling(console: Console, scaling: Scaling) -> None:
         console.print(f"slope of log time over log selected tokens: {slope:.3f} (1 is linear)")
     if ratio is not None:
         console.print(f"largest over smallest time across the contexts: {ratio:.2f}")
+
+
+def _percent(spread: Spread | None) -> str:
+    return "-" if spread is None else f"{100 * spread.p10:.0f}..{100 * spread.p90:.0f}%"
 
 
 def _giga(rate: float | None) -> str:
