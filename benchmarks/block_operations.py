@@ -1,7 +1,7 @@
 """Time the operations on whole blocks against torch and this machine's limits: see `--help`.
 
-A limit is what torch needs to read (sum or amax, the faster) or to copy (copy_) as many bytes as the operation
-must touch at least, timed in turns with it: so a size that fits in a cache has that cache's limit.
+A limit is what torch needs to read (sum or amax, the faster) or to copy (copy_) as many bytes as the
+operation must touch at least, timed in turns with it: so a size that fits in a cache has that cache's limit.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -36,7 +37,7 @@ def main() -> None:
             rows.append(measured(make(), options.rounds))
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    Console().print(table(rows))
+    Console(width=130).print(table(rows))
     if options.json:
         result = {
             "instruction_set": status.instruction_set(),
@@ -48,7 +49,7 @@ def main() -> None:
         options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def measured(case: Case, rounds: int) -> dict[str, object]:
+def measured(case: Case, rounds: int) -> dict[str, Any]:
     """Check a case, time it, and return its row."""
     case.check()
     calls = {"ours": case.ours, **case.peers, **dict(limit_calls(case))}
@@ -82,7 +83,7 @@ def limit_calls(case: Case) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "amax", source.amax
 
 
-def table(rows: list[dict[str, object]]) -> Table:
+def table(rows: list[dict[str, Any]]) -> Table:
     """Lay the rows out for reading."""
     result = Table("operation", "size", "dtype", "us", "limit us", "of limit", "torch us", "x torch")
     for row in rows:

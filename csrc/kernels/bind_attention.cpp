@@ -81,7 +81,7 @@ void select(const TensorView& scores, const py::object& forced, const TensorView
   a.num_blocks = scores.shape[2];
   a.num_selected = selected.shape[2];
   const py::gil_scoped_release release;
-  std::vector<float> scratch(static_cast<std::size_t>(select_scratch(a)));
+  std::vector<float> scratch(static_cast<std::size_t>(kernels().select_scratch(a)));
   select_blocks(a, {0, a.batch * a.num_groups}, scratch.data());
 }
 

@@ -65,6 +65,13 @@ struct DigestArguments {
   std::int64_t num_blocks, num_kv_heads, block_size, head_dim;
 };
 
+struct SelectArguments {
+  const float* scores;         // dense [batch, num_groups, num_blocks]
+  const std::uint8_t* forced;  // dense [batch, num_blocks] of 0 or 1, or null
+  std::int32_t* selected;      // dense [batch, num_groups, num_selected]
+  std::int64_t batch, num_groups, num_blocks, num_selected;
+};
+
 // The first wrong table entry that a kernel met, if any. What it computed is then void.
 struct TableError {
   enum Kind : std::int32_t { kNone = 0, kBlockId = 1, kBlockLength = 2 } kind;
@@ -80,6 +87,9 @@ struct KernelTable {
   // Entries of the block table, counted through all its rows: sequence = entry / num_blocks.
   TableError (*block_score)(const ScoreArguments&, Range entries, float* scratch);
   TableError (*block_digest)(const DigestArguments&, Range blocks);
+  std::int64_t (*select_scratch)(const SelectArguments&);
+  // Rows are (sequence, group) pairs; none forces more than num_selected columns.
+  void (*select_blocks)(const SelectArguments&, Range rows, float* scratch);
 };
 
 extern const KernelTable kGenericKernels;

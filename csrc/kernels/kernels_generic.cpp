@@ -10,9 +10,11 @@ constexpr int kOutputSums = 8;
 #include "units/query.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
+#include "units/scores.inc"
+#include "units/select.inc"
 }  // namespace
 
 namespace dtk {
-const KernelTable kGenericKernels = {"generic",     attention_scratch, attention_task,
-                                     score_scratch, block_score,       block_digest};
+const KernelTable kGenericKernels = {"generic",   attention_scratch, attention_task, score_scratch,
+                                     block_score, block_digest,      select_scratch, select_blocks};
 }  // namespace dtk

@@ -1,8 +1,8 @@
 """Cases of the operations on whole blocks: digests, scores, selection, merges and moves.
 
-Sizes are those of decoding from a context of 64k tokens (blocks of 32, 8 KV heads, head size 128, batch 4), and
-of one decode step at batch 1, where the cost of a call rules. The kernels run on the calling thread, which is
-how one worker runs them. Every case can check its answers against the references before it is timed.
+Sizes are those of decoding from a context of 64k tokens (blocks of 32, 8 KV heads, head size 128, batch 4),
+and of one decode step at batch 1, where the cost of a call rules. The kernels run on the calling thread,
+as one worker runs them. Every case can check its answers against the references before it is timed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -121,19 +121,32 @@ def _score(dtype: str, reduction: HeadReduction, group_size: int, small: bool) -
         )
         torch.testing.assert_close(ours()[..., ::16], expected, rtol=1e-4, atol=1e-3)
 
-    def products() -> Tensor:
-        low, high = (x.view(batch, num_blocks, _KV_HEADS, _HEAD_DIM) for x in (key_min, key_max))
-        positive, negative = grouped.clamp(min=0), grouped.clamp(max=0)
-        if reduction != "group_max":  # the sum over heads may come first
-            positive, negative = positive.sum(dim=2, keepdim=True), negative.sum(dim=2, keepdim=True)
-        bounds = torch.einsum("bhgd,bnhd->bhgn", positive, high)
-        bounds = bounds + torch.einsum("bhgd,bnhd->bhgn", negative, low)
+    lows, highs = (x.view(batch, num_blocks, _KV_HEADS, _HEAD_DIM) for x in (key_min, key_max))
+
+    def parts() -> tuple[Tensor, Tensor]:
+        if reduction == "group_max":
+            return grouped.clamp(min=0), grouped.clamp(max=0)
+        return grouped.clamp(min=0).sum(dim=2, keepdim=True), grouped.clamp(max=0).sum(dim=2, keepdim=True)
+
+    def einsum() -> Tensor:
+        positive, negative = parts()
+        bounds = torch.einsum("bhgd,bnhd->bhgn", positive, highs)
+        bounds = bounds + torch.einsum("bhgd,bnhd->bhgn", negative, lows)
+        return bounds.float().sum(dim=(1, 2))[:, None] if reduction == "layer" else bounds.amax(dim=2).float()
+
+    def matmul() -> Tensor:
+        positive, negative = parts()
         if reduction == "layer":
-            return bounds.float().sum(dim=(1, 2))[:, None]
-        return (bounds.sum(dim=2) if reduction == "group_sum" else bounds.amax(dim=2)).float()
+            rows = zip(
+                highs.flatten(2), positive.flatten(1), lows.flatten(2), negative.flatten(1), strict=True
+            )
+            return torch.stack([high @ p + low @ n for high, p, low, n in rows]).float()[:, None]
+        rows = zip(highs, positive, lows, negative, strict=True)  # permuted, not copied
+        bounds = [p @ high.permute(1, 2, 0) + n @ low.permute(1, 2, 0) for high, p, low, n in rows]
+        return torch.stack(bounds).amax(dim=2).float()
 
     size = f"{batch} x {num_blocks} blocks, {reduction}, group {group_size}"
-    peers = {"einsum of clamped queries": products}
+    peers = {"einsum of clamped queries": einsum, "matmul of clamped queries": matmul}
     return Case("block_score", size, dtype, 2 * key_min.nbytes, 0, ours, peers, check)
 
 

@@ -60,3 +60,27 @@ def test_every_half_precision_value_survives() -> None:
         low, high = block_digest(keys, torch.ones(256, dtype=torch.int32), implementation="native")
         assert torch.equal(low.view(torch.int16), keys[:, :, 0].view(torch.int16))
         assert torch.equal(high.view(torch.int16), keys[:, :, 0].view(torch.int16))
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_any_bits_are_in_the_order_of_the_floats(implementation: str, dtype: torch.dtype) -> None:
+    """Every 16-bit value with every exponent and sign of another one; in float32 as many random bits."""
+    generator = torch.Generator().manual_seed(7)
+    if dtype == torch.float32:
+        bits = torch.randint(-(2**31), 2**31, (3, 2**16), generator=generator).int()
+    else:
+        bits = torch.arange(-(2**15), 2**15).repeat(3, 1)
+        bits[1] = bits[1, torch.randperm(2**16, generator=generator)]
+        bits[2] = bits[2, torch.randperm(2**16, generator=generator)]
+        bits = bits.short()
+    keys = bits.view(dtype).reshape(3, 1024, 1, 64).permute(1, 2, 0, 3)
+    low, high = block_digest(keys, torch.full((1024,), 3, dtype=torch.int32), implementation=implementation)
+    expected_low, expected_high = keys[:, :, 0].float(), keys[:, :, 0].float()
+    for slot in (1, 2):
+        expected_low = torch.minimum(expected_low, keys[:, :, slot].float())  # NaN, if any is
+        expected_high = torch.maximum(expected_high, keys[:, :, slot].float())
+    assert 100 < int(expected_low.isnan().sum()) < 2**15
+    for computed, expected in ((low, expected_low), (high, expected_high)):
+        assert torch.equal(computed.isnan(), expected.isnan())
+        assert torch.equal(computed.float().nan_to_num(nan=7.0), expected.nan_to_num(nan=7.0))

@@ -56,6 +56,48 @@ def test_equals_sorting(data: st.DataObject, implementation: str | None) -> None
     assert chosen.tolist() == expected
 
 
+# Kernels may treat long rows in another way, such as by a sample of them.
+LONG = [4095, 4096, 5003, 9000]
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_long_rows_equal_sorting(data: st.DataObject, implementation: str) -> None:
+    num_blocks = data.draw(st.sampled_from(LONG) | st.integers(41, 1000))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
+    scores = torch.randn(num_blocks, generator=generator) * data.draw(st.sampled_from([1e-42, 1.0, 3e38]))
+    if data.draw(st.booleans()):  # many equal scores, also where the selection ends
+        scores = (scores.sign() * (scores.abs().log1p() * 2).floor()).nan_to_num()
+    for special in (math.nan, -math.inf, math.inf, -0.0, 0.0):
+        share = data.draw(st.sampled_from([0.0, 0.01, 0.5]))
+        scores[torch.rand(num_blocks, generator=generator) < share] = special
+    forced = torch.rand(num_blocks, generator=generator) < data.draw(st.sampled_from([0.0, 0.005, 0.9]))
+    least = int(forced.sum())
+    num_selected = data.draw(
+        st.sampled_from([least, least + 1, num_blocks, num_blocks + 70])
+        | st.integers(least, min(least + 64, num_blocks))
+        | st.integers(least, num_blocks)
+    )
+    chosen = select_blocks(
+        scores[None, None], num_selected, forced=forced[None], implementation=implementation
+    )
+    assert chosen[0, 0].tolist() == selection(scores.tolist(), forced.tolist(), num_selected)
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("num_blocks", LONG)
+def test_regular_rows_do_not_mislead(implementation: str, num_blocks: int) -> None:
+    column = torch.arange(num_blocks)
+    for period in range(14, 38):
+        for high_at in (0, 1):
+            scores = torch.where(column % period == high_at, 5.0, -5.0) + column % 3
+            for num_selected in (1, 64, num_blocks // period, num_blocks // period + 200, num_blocks - 1):
+                chosen = select_blocks(scores[None, None], num_selected, implementation=implementation)
+                expected = scores.sort(descending=True, stable=True).indices[:num_selected].sort().values
+                assert torch.equal(chosen[0, 0], expected.int())
+
+
 @pytest.mark.parametrize("implementation", DIRECT)
 def test_without_forced_columns_and_with_strides(implementation: str) -> None:
     generator = torch.Generator().manual_seed(3)
