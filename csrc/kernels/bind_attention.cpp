@@ -1,6 +1,9 @@
 #include "bindings.hpp"
 
+#include <optional>
 #include <vector>
+
+#include <pybind11/stl.h>
 
 #include "attention_split.hpp"
 #include "dispatch.hpp"
@@ -25,27 +28,7 @@ void sparse_decode_attention(const TensorView& query, const TensorView& keys, co
 
 void block_score(const TensorView& query, const TensorView& key_min, const TensorView& key_max,
                  const TensorView& block_table, std::int32_t head_reduction, const TensorView& scores) {
-  ScoreArguments a{};
-  a.query = query.data;
-  a.query_type = query.dtype;
-  a.query_batch_stride = query.strides[0];
-  a.query_head_stride = query.strides[1];
-  a.key_min = key_min.data;
-  a.key_max = key_max.data;
-  a.digest_type = key_min.dtype;
-  a.min_block_stride = key_min.strides[0];
-  a.min_head_stride = key_min.strides[1];
-  a.max_block_stride = key_max.strides[0];
-  a.max_head_stride = key_max.strides[1];
-  a.block_table = block_table.as<const std::int32_t>();
-  a.scores = scores.as<float>();
-  a.batch = query.shape[0];
-  a.num_kv_heads = key_min.shape[1];
-  a.group_size = query.shape[1] / a.num_kv_heads;
-  a.head_dim = query.shape[2];
-  a.num_pool_blocks = key_min.shape[0];
-  a.num_blocks = block_table.shape[1];
-  a.head_reduction = head_reduction;
+  const ScoreArguments a = score_arguments(query, key_min, key_max, block_table, head_reduction, scores);
   const py::gil_scoped_release release;
   std::vector<float> scratch(static_cast<std::size_t>(kernels().score_scratch(a)));
   throw_if(kernels().block_score(a, {0, a.batch * a.num_blocks}, scratch.data()), "block_table",
@@ -54,32 +37,13 @@ void block_score(const TensorView& query, const TensorView& key_min, const Tenso
 
 void block_digest(const TensorView& keys, const TensorView& block_lengths, const TensorView& key_min,
                   const TensorView& key_max) {
-  DigestArguments a{};
-  a.keys = keys.data;
-  a.type = keys.dtype;
-  a.block_stride = keys.strides[0];
-  a.head_stride = keys.strides[1];
-  a.token_stride = keys.strides[2];
-  a.block_lengths = block_lengths.as<const std::int32_t>();
-  a.key_min = key_min.data;
-  a.key_max = key_max.data;
-  a.num_blocks = keys.shape[0];
-  a.num_kv_heads = keys.shape[1];
-  a.block_size = keys.shape[2];
-  a.head_dim = keys.shape[3];
+  const DigestArguments a = digest_arguments(keys, block_lengths, key_min, key_max);
   const py::gil_scoped_release release;
   throw_if(kernels().block_digest(a, {0, a.num_blocks}), "block_lengths", a.num_blocks, a.block_size);
 }
 
-void select(const TensorView& scores, const py::object& forced, const TensorView& selected) {
-  SelectArguments a{};
-  a.scores = scores.as<const float>();
-  a.forced = forced.is_none() ? nullptr : forced.cast<TensorView>().as<const std::uint8_t>();
-  a.selected = selected.as<std::int32_t>();
-  a.batch = scores.shape[0];
-  a.num_groups = scores.shape[1];
-  a.num_blocks = scores.shape[2];
-  a.num_selected = selected.shape[2];
+void select(const TensorView& scores, const std::optional<TensorView>& forced, const TensorView& selected) {
+  const SelectArguments a = select_arguments(scores, forced, selected);
   const py::gil_scoped_release release;
   std::vector<float> scratch(static_cast<std::size_t>(kernels().select_scratch(a)));
   select_blocks(a, {0, a.batch * a.num_groups}, scratch.data());
@@ -132,6 +96,64 @@ AttentionArguments attention_arguments(const TensorView& query, const TensorView
   a.num_groups = block_table.shape[1];
   a.num_blocks = block_table.shape[2];
   a.scale = scale;
+  return a;
+}
+
+ScoreArguments score_arguments(const TensorView& query, const TensorView& key_min, const TensorView& key_max,
+                               const TensorView& block_table, std::int32_t head_reduction,
+                               const TensorView& scores) {
+  ScoreArguments a{};
+  a.query = query.data;
+  a.query_type = query.dtype;
+  a.query_batch_stride = query.strides[0];
+  a.query_head_stride = query.strides[1];
+  a.key_min = key_min.data;
+  a.key_max = key_max.data;
+  a.digest_type = key_min.dtype;
+  a.min_block_stride = key_min.strides[0];
+  a.min_head_stride = key_min.strides[1];
+  a.max_block_stride = key_max.strides[0];
+  a.max_head_stride = key_max.strides[1];
+  a.block_table = block_table.as<const std::int32_t>();
+  a.scores = scores.as<float>();
+  a.batch = query.shape[0];
+  a.num_kv_heads = key_min.shape[1];
+  a.group_size = query.shape[1] / a.num_kv_heads;
+  a.head_dim = query.shape[2];
+  a.num_pool_blocks = key_min.shape[0];
+  a.num_blocks = block_table.shape[1];
+  a.head_reduction = head_reduction;
+  return a;
+}
+
+DigestArguments digest_arguments(const TensorView& keys, const TensorView& block_lengths,
+                                 const TensorView& key_min, const TensorView& key_max) {
+  DigestArguments a{};
+  a.keys = keys.data;
+  a.type = keys.dtype;
+  a.block_stride = keys.strides[0];
+  a.head_stride = keys.strides[1];
+  a.token_stride = keys.strides[2];
+  a.block_lengths = block_lengths.as<const std::int32_t>();
+  a.key_min = key_min.data;
+  a.key_max = key_max.data;
+  a.num_blocks = keys.shape[0];
+  a.num_kv_heads = keys.shape[1];
+  a.block_size = keys.shape[2];
+  a.head_dim = keys.shape[3];
+  return a;
+}
+
+SelectArguments select_arguments(const TensorView& scores, const std::optional<TensorView>& forced,
+                                 const TensorView& selected) {
+  SelectArguments a{};
+  a.scores = scores.as<const float>();
+  a.forced = forced ? forced->as<const std::uint8_t>() : nullptr;
+  a.selected = selected.as<std::int32_t>();
+  a.batch = scores.shape[0];
+  a.num_groups = scores.shape[1];
+  a.num_blocks = scores.shape[2];
+  a.num_selected = selected.shape[2];
   return a;
 }
 

@@ -28,22 +28,18 @@ void run_all(const BlockCopy& copy) { copy.run(0, copy.num_pairs()); }
 
 void gather_blocks(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks) {
   const py::gil_scoped_release release;
-  const auto ids = ids_of(block_ids);
-  const BlockCopy copy(pool_of(pool), ids, "block_ids", pool_of(blocks), counting(ids.size()), "blocks",
-                       pool.element_size);
+  const BlockCopy copy = gather_copy(pool, block_ids, blocks);
   run_all(copy);
-  for (std::size_t index = 0; index < ids.size(); ++index) {  // blocks are dense
-    const auto bytes = static_cast<std::size_t>(copy.block_bytes());
-    if (ids[index] == -1 && bytes > 0) std::memset(blocks.data + index * bytes, 0, bytes);
+  const std::int64_t bytes = copy.block_bytes();
+  if (bytes == 0) return;
+  for (std::byte* const block : absent_blocks(block_ids, blocks, bytes)) {
+    std::memset(block, 0, static_cast<std::size_t>(bytes));
   }
 }
 
 void scatter_blocks(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks) {
   const py::gil_scoped_release release;
-  auto ids = ids_of(block_ids);
-  auto sources = counting(ids.size());
-  run_all(BlockCopy(pool_of(blocks), std::move(sources), "blocks", pool_of(pool), std::move(ids), "block_ids",
-                    pool.element_size));
+  run_all(scatter_copy(pool, block_ids, blocks));
 }
 
 // For pools that share memory: all blocks are read before one is written.
@@ -85,6 +81,30 @@ BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids
   return {pool_of(source_pool),    ids_of(source_ids), "source_ids",
           pool_of(target_pool),    ids_of(target_ids), "target_ids",
           source_pool.element_size};
+}
+
+BlockCopy gather_copy(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks) {
+  auto ids = ids_of(block_ids);
+  auto targets = counting(ids.size());
+  return {pool_of(pool),      std::move(ids), "block_ids",      pool_of(blocks),
+          std::move(targets), "blocks",       pool.element_size};
+}
+
+BlockCopy scatter_copy(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks) {
+  auto ids = ids_of(block_ids);
+  auto sources = counting(ids.size());
+  return {pool_of(blocks), std::move(sources), "blocks",         pool_of(pool),
+          std::move(ids),  "block_ids",        pool.element_size};
+}
+
+std::vector<std::byte*> absent_blocks(const TensorView& block_ids, const TensorView& blocks,
+                                      std::int64_t block_bytes) {
+  std::vector<std::byte*> absent;
+  const auto* ids = block_ids.as<const std::int32_t>();
+  for (std::int64_t index = 0; index < block_ids.shape[0]; ++index) {
+    if (ids[index] == -1) absent.push_back(blocks.data + index * block_bytes);
+  }
+  return absent;
 }
 
 void bind_kv(py::module_& module) {

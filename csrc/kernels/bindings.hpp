@@ -1,10 +1,16 @@
 // The parts of the Python module, and how Python's views become kernel arguments.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include <pybind11/pybind11.h>
 
 #include "block_copy.hpp"
 #include "kernels.hpp"
+#include "select_blocks.hpp"
 #include "tensor_view.hpp"
 
 namespace dtk {
@@ -20,8 +26,26 @@ AttentionArguments attention_arguments(const TensorView& query, const TensorView
                                        const TensorView& block_lengths, float scale, const TensorView& output,
                                        const TensorView& lse);
 
-// Throws std::invalid_argument if an id is wrong. Ids are dense and copied.
+ScoreArguments score_arguments(const TensorView& query, const TensorView& key_min, const TensorView& key_max,
+                               const TensorView& block_table, std::int32_t head_reduction,
+                               const TensorView& scores);
+
+DigestArguments digest_arguments(const TensorView& keys, const TensorView& block_lengths,
+                                 const TensorView& key_min, const TensorView& key_max);
+
+SelectArguments select_arguments(const TensorView& scores, const std::optional<TensorView>& forced,
+                                 const TensorView& selected);
+
+// These throw std::invalid_argument if an id is wrong. Ids are dense and copied.
 BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids,
                      const TensorView& target_pool, const TensorView& target_ids);
+
+BlockCopy gather_copy(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks);
+
+BlockCopy scatter_copy(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks);
+
+// Where the dense blocks begin whose id is -1: a gather fills them with zeros.
+std::vector<std::byte*> absent_blocks(const TensorView& block_ids, const TensorView& blocks,
+                                      std::int64_t block_bytes);
 
 }  // namespace dtk

@@ -1,13 +1,31 @@
 """Calls into the compiled module: what a tensor looks like from there."""
 
+from typing import Any, Generic, NamedTuple, TypeVar
+
 import torch
 
-__all__ = ["View", "require_cpu", "view"]
+__all__ = ["NativeCall", "View", "require_cpu", "view"]
+
+_Result = TypeVar("_Result")
 
 View = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
 
 # enum DType of csrc/kernels/kernels.hpp; everything else is 3, "other".
 _DTYPE_CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+
+
+class NativeCall(NamedTuple, Generic[_Result]):
+    """A call of a compiled function, ready to be made now or by a thread.
+
+    Attributes:
+        arguments: What the function takes.
+        result: What the public function returns; the call fills it.
+        held: The tensors that the arguments point into, which must live until the call has ended.
+    """
+
+    arguments: tuple[Any, ...]
+    result: _Result
+    held: tuple[torch.Tensor, ...]
 
 
 def view(tensor: torch.Tensor) -> View:

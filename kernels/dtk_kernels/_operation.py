@@ -10,11 +10,13 @@ Triton on CUDA. None has a gradient: torch warns where one is asked for.
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from dtk_kernels._memory import resolved
+from dtk_kernels._native_calls import NativeCall
 from dtk_kernels._native_module import native_module, warn_of_reference, why_no_native_module
 from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
 
@@ -29,6 +31,9 @@ class Operation:
         schema: Arguments and results in torch's schema language.
         check: Raises ValueError or TypeError where the arguments' metadata do not fit.
         fake: Returns uninitialised results of the right shapes, dtypes and device.
+
+    Attributes:
+        name, check, fake: As given.
     """
 
     def __init__(
@@ -39,8 +44,8 @@ class Operation:
             implementation: f"{OPERATION_PACKAGES[name]}.{module}"
             for implementation, module in IMPLEMENTATION_MODULES.items()
         }
-        self._check = check
-        self._fake = fake
+        self.check = check
+        self.fake = fake
         # The declaration lasts as long as this object does.
         self._library = torch.library.Library("dtk_kernels", "FRAGMENT")
         self._library.define(name + schema)
@@ -55,10 +60,10 @@ class Operation:
             try:
                 return self._torch_operator(*args, **kwargs)
             except RuntimeError:
-                self._check(*args, **kwargs)  # in our words, where torch complains of the wrong type
+                self.check(*args, **kwargs)  # in our words, where torch complains of the wrong type
                 raise
         function = self.load(implementation)
-        self._check(*args, **kwargs)
+        self.check(*args, **kwargs)
         return _run(function, args, kwargs)
 
     def load(self, implementation: str) -> Callable[..., Any]:
@@ -73,15 +78,16 @@ class Operation:
             raise ValueError(f"implementation must be one of {names} or None, got {implementation!r}")
         if implementation == "native" and native_module() is None:
             raise NotImplementedError(f"{self._missing(implementation)}: {why_no_native_module()}")
-        path = self._paths[implementation]
-        module = sys.modules.get(path)  # on every call, and importing again would take a microsecond
-        if module is None:
-            try:
-                module = import_module(path)
-            except ModuleNotFoundError as error:
-                raise NotImplementedError(f"{self._missing(implementation)}: {error}") from error
-        function: Callable[..., Any] = getattr(module, self.name)
+        try:
+            function: Callable[..., Any] = getattr(_module(self._paths[implementation]), self.name)
+        except ModuleNotFoundError as error:
+            raise NotImplementedError(f"{self._missing(implementation)}: {error}") from error
         return function
+
+    def prepare(self, *args: Any, **kwargs: Any) -> NativeCall[Any]:
+        """Return the native implementation's call, ready to be made; the arguments must have been checked."""
+        call: NativeCall[Any] = _run(_module(self._paths["native"]).prepare, args, kwargs)
+        return call
 
     def _missing(self, implementation: str) -> str:
         return f"{self.name} has no {implementation} implementation here"
@@ -89,19 +95,24 @@ class Operation:
     # torch calls these three; torch.ops.dtk_kernels may be called directly, so each checks.
 
     def _run_on_cpu(self, *args: Any, **kwargs: Any) -> Any:
-        self._check(*args, **kwargs)
+        self.check(*args, **kwargs)
         if native_module() is not None:
             return _run(self.load("native"), args, kwargs)
         warn_of_reference()
         return _run(self.load("reference"), args, kwargs)
 
     def _run_on_cuda(self, *args: Any, **kwargs: Any) -> Any:
-        self._check(*args, **kwargs)
+        self.check(*args, **kwargs)
         return _run(self.load("triton"), args, kwargs)
 
     def _run_on_fake(self, *args: Any, **kwargs: Any) -> Any:
-        self._check(*args, **kwargs)
-        return self._fake(*args, **kwargs)
+        self.check(*args, **kwargs)
+        return self.fake(*args, **kwargs)
+
+
+def _module(path: str) -> ModuleType:
+    # On every call, and importing again would take a microsecond.
+    return sys.modules.get(path) or import_module(path)
 
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Asynchronous host work: submit attention or copies, go on computing, wait for the result.
+"""Asynchronous host work: submit an operation on CPU tensors, go on computing, wait for the result.
 
 A `Workers` object owns its threads; there is no global pool. The threads are the compiled module's: they hold
 no interpreter lock and never call torch. Without that module a single Python thread runs the references
@@ -10,20 +10,27 @@ RuntimeError there; closing does nothing. Make workers after the fork.
 
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 
 from dtk_kernels._checks import require_count
 from dtk_kernels._memory import memory_overlaps, resolved
-from dtk_kernels._native_calls import View, require_cpu, view
+from dtk_kernels._native_calls import require_cpu, view
 from dtk_kernels._native_module import native_module, warn_of_reference
+from dtk_kernels._operation import Operation
+from dtk_kernels._reference_jobs import BlockCopy, reference_copies, reference_job
 from dtk_kernels._worker_threads import Handle, PendingWork, PythonThread
-from dtk_kernels.attention.sparse_decode_attention import check as check_attention
-from dtk_kernels.attention.sparse_decode_attention.reference import sparse_decode_attention
-from dtk_kernels.kv.copy_blocks import check as check_copy
-from dtk_kernels.kv.copy_blocks.reference import check_ids, copy_blocks_
+from dtk_kernels.attention._types import HeadReduction
+from dtk_kernels.attention.block_digest import OPERATION as DIGEST
+from dtk_kernels.attention.block_score import OPERATION as SCORE
+from dtk_kernels.attention.select_blocks import OPERATION as SELECT
+from dtk_kernels.attention.sparse_decode_attention import OPERATION as ATTENTION
+from dtk_kernels.kv.copy_blocks import OPERATION as COPY
+from dtk_kernels.kv.gather_blocks import OPERATION as GATHER
+from dtk_kernels.kv.scatter_blocks import OPERATION as SCATTER
 
 if TYPE_CHECKING:
     from dtk_kernels._native import WorkerPool
@@ -31,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["BlockCopy", "Job", "Workers"]
 
 _Result = TypeVar("_Result")
-BlockCopy = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Job(Generic[_Result]):
@@ -63,6 +69,15 @@ class Job(Generic[_Result]):
 
 class Workers:
     """Threads that start submitted jobs in the order of submission, each job split over all of them.
+
+    Each `submit_...` method takes the arguments of the operation that it names and returns at once. Until the
+    job is done, the data that it reads and writes must not change; tables, lengths and ids may, as the job
+    has its own copy. They all raise
+
+    - what the operation raises for arguments whose shape, dtype, device or stride does not fit, also for
+      tensors that are not on the CPU, and for the ids of gathers, scatters and copies; nothing has been done
+      then. What else a table holds is checked by the threads: `Job.wait` raises ValueError for it.
+    - RuntimeError if the workers are closed, or belong to the process before a fork.
 
     Leaving its `with` block, or dropping it, or the end of the program, finishes what was submitted. Results
     do not depend on the number of threads or on how they are grouped, bit for bit.
@@ -113,76 +128,77 @@ class Workers:
         block_lengths: torch.Tensor,
         scale: float | None = None,
     ) -> Job[tuple[torch.Tensor, torch.Tensor]]:
-        """Start `dtk_kernels.attention.sparse_decode_attention` on CPU tensors; the job returns its result.
+        """Start `dtk_kernels.attention.sparse_decode_attention`; the job returns (output, lse)."""
+        arguments = {
+            "query": query, "keys": keys, "values": values, "block_table": block_table,
+            "block_lengths": block_lengths, "scale": scale,
+        }  # fmt: skip
+        return self._submit(ATTENTION, arguments, tables=("block_table", "block_lengths"))
 
-        The query and what the table lists of the pools must not change before the job is done; the tables
-        may. What the tables hold is checked by the worker, so `Job.wait` raises ValueError for it.
+    def submit_block_digest(
+        self, keys: torch.Tensor, block_lengths: torch.Tensor
+    ) -> Job[tuple[torch.Tensor, torch.Tensor]]:
+        """Start `dtk_kernels.attention.block_digest`; the job returns (key_min, key_max)."""
+        arguments = {"keys": keys, "block_lengths": block_lengths}
+        return self._submit(DIGEST, arguments, tables=("block_lengths",))
 
-        Raises:
-            TypeError: scale is no number.
-            ValueError: A shape, dtype, device or stride does not fit, or scale is not finite.
-            RuntimeError: The workers are closed, or belong to the process before a fork.
-        """
-        check_attention(query, keys, values, block_table, block_lengths, scale=scale)
-        require_cpu(query=query)
-        query, keys, values = resolved(query), resolved(keys), resolved(values)
-        output = query.new_empty(query.shape, dtype=torch.float32)
-        lse = query.new_empty(query.shape[:2], dtype=torch.float32)
-        threads = self._threads
-        if isinstance(threads, PythonThread):
-            table, lengths = block_table.clone(), block_lengths.clone()
+    def submit_block_score(
+        self,
+        query: torch.Tensor,
+        key_min: torch.Tensor,
+        key_max: torch.Tensor,
+        block_table: torch.Tensor,
+        *,
+        head_reduction: HeadReduction = "layer",
+    ) -> Job[torch.Tensor]:
+        """Start `dtk_kernels.attention.block_score`; the job returns the scores."""
+        arguments = {
+            "query": query, "key_min": key_min, "key_max": key_max, "block_table": block_table,
+            "head_reduction": head_reduction,
+        }  # fmt: skip
+        return self._submit(SCORE, arguments, tables=("block_table",))
 
-            def run() -> None:
-                partial = sparse_decode_attention(query, keys, values, table, lengths, scale=scale)
-                output.copy_(partial[0])
-                lse.copy_(partial[1])
+    def submit_select_blocks(
+        self, scores: torch.Tensor, num_selected: int, *, forced: torch.Tensor | None = None
+    ) -> Job[torch.Tensor]:
+        """Start `dtk_kernels.attention.select_blocks`; the job returns the selected columns."""
+        return self._submit(SELECT, {"scores": scores, "num_selected": num_selected, "forced": forced})
 
-            return self._start(lambda: threads.submit(run), (output, lse))
-        table, lengths = resolved(block_table).contiguous(), resolved(block_lengths).contiguous()
-        factor = query.shape[2] ** -0.5 if scale is None else scale
-        inputs = (view(query), view(keys), view(values), view(table), view(lengths))
-        return self._start(
-            lambda: threads.submit_sparse_decode_attention(*inputs, factor, view(output), view(lse)),
-            (output, lse),
-            query,
-            keys,
-            values,
-            output,
-            lse,
-        )
+    def submit_gather_blocks(self, pool: torch.Tensor, block_ids: torch.Tensor) -> Job[torch.Tensor]:
+        """Start `dtk_kernels.kv.gather_blocks`; the job returns the blocks."""
+        return self._submit(GATHER, {"pool": pool, "block_ids": block_ids}, tables=("block_ids",))
+
+    def submit_scatter_blocks(
+        self, pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor
+    ) -> Job[None]:
+        """Start `dtk_kernels.kv.scatter_blocks_`, which writes into the pool."""
+        arguments = {"pool": pool, "block_ids": block_ids, "blocks": blocks}
+        return self._submit(SCATTER, arguments, tables=("block_ids",))
 
     def submit_copy_blocks(self, copies: Sequence[BlockCopy]) -> Job[None]:
         """Start `dtk_kernels.kv.copy_blocks_` for each (source_pool, source_ids, target_pool, target_ids).
 
         The copies of one job run in any order or at once: none may read or write a block that another writes.
-        The blocks must not change before the job is done; the ids may.
 
         Raises:
-            ValueError: A shape, dtype, device or id does not fit (nothing is copied then), a source pool
-                shares memory with its target pool, or a target pool has not its own memory for each value.
-            RuntimeError: The workers are closed, or belong to the process before a fork.
+            ValueError: As for all jobs, or a source pool shares memory with its target pool; nothing is
+                copied then.
         """
         for source_pool, source_ids, target_pool, target_ids in copies:
-            check_copy(source_pool, source_ids, target_pool, target_ids)
+            COPY.check(source_pool, source_ids, target_pool, target_ids)
             require_cpu(source_pool=source_pool, target_pool=target_pool)
             if memory_overlaps(source_pool, target_pool):
                 raise ValueError("source_pool and target_pool must not share memory when workers copy")
         threads = self._threads
         if isinstance(threads, PythonThread):
-            run = _python_copies(copies)
+            run = reference_copies(copies)
             return self._start(lambda: threads.submit(run), None)
-        views: list[tuple[View, View, View, View]] = []
-        held: list[torch.Tensor] = []
-        for source_pool, source_ids, target_pool, target_ids in copies:
-            dense = (
-                resolved(source_pool),
-                resolved(source_ids).contiguous(),
-                target_pool,
-                resolved(target_ids).contiguous(),
-            )
-            views.append((view(dense[0]), view(dense[1]), view(dense[2]), view(dense[3])))
-            held.extend(dense)
-        return self._start(lambda: threads.submit_copy_blocks(views), None, *held)
+        dense = [
+            (resolved(source), resolved(source_ids).contiguous(), target, resolved(target_ids).contiguous())
+            for source, source_ids, target, target_ids in copies
+        ]
+        views = [(view(a), view(b), view(c), view(d)) for a, b, c, d in dense]
+        return self._start(lambda: threads.submit_copy_blocks(views), None, *chain.from_iterable(dense))
 
     def close(self) -> None:
         """Finish all submitted jobs, then end the threads. Closing again does nothing."""
@@ -199,6 +215,18 @@ class Workers:
     ) -> None:
         self.close()
 
+    def _submit(
+        self, operation: Operation, arguments: dict[str, Any], tables: tuple[str, ...] = ()
+    ) -> Job[Any]:
+        operation.check(**arguments)
+        threads = self._threads
+        if isinstance(threads, PythonThread):
+            run, result = reference_job(operation, arguments, tables)
+            return self._start(lambda: threads.submit(run), result)
+        call = operation.prepare(**arguments)
+        submit = getattr(threads, f"submit_{operation.name.removesuffix('_')}")
+        return self._start(lambda: submit(*call.arguments), call.result, *call.held)
+
     def _start(self, submit: Callable[[], Handle], result: _Result, *held: torch.Tensor) -> Job[_Result]:
         return Job(self._pending.start(submit, held), result, self._pending)
 
@@ -206,18 +234,3 @@ class Workers:
 def _finish(threads: "WorkerPool | PythonThread", pending: PendingWork) -> None:
     threads.close()
     pending.clear()
-
-
-def _python_copies(copies: Sequence[BlockCopy]) -> Callable[[], None]:
-    snapshot = [
-        (source, source_ids.clone(), target, target_ids.clone())
-        for source, source_ids, target, target_ids in copies
-    ]
-    for copy in snapshot:
-        check_ids(*copy)
-
-    def run() -> None:
-        for copy in snapshot:
-            copy_blocks_(*copy)
-
-    return run

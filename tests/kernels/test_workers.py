@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -14,21 +13,6 @@ from dtk_kernels.workers import Job, Workers
 
 INT = torch.int32
 Arguments = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-@pytest.fixture(params=[pytest.param("native", marks=pytest.mark.native), "python"])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which threads `Workers` gets."""
-    if request.param == "python":
-        monkeypatch.setattr("dtk_kernels.workers.native_module", lambda: None)
-        monkeypatch.setattr("dtk_kernels.workers.warn_of_reference", lambda: None)
-    return str(request.param)
-
-
-@pytest.fixture
-def workers(kind: str) -> Iterator[Workers]:
-    with Workers(2) as made:
-        yield made
 
 
 def problem(seed: int = 0, *, batch: int = 2, num_blocks: int = 4) -> Arguments:

@@ -36,7 +36,7 @@ def block_digest(
             checked on a GPU, which must not wait: it counts as the nearest length that is).
         NotImplementedError: The named implementation is missing here.
     """
-    result: tuple[torch.Tensor, torch.Tensor] = _OPERATION(implementation, keys, block_lengths)
+    result: tuple[torch.Tensor, torch.Tensor] = OPERATION(implementation, keys, block_lengths)
     return result
 
 
@@ -53,7 +53,7 @@ def _fake(keys: torch.Tensor, block_lengths: torch.Tensor) -> tuple[torch.Tensor
     return keys.new_empty(shape), keys.new_empty(shape)
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "block_digest",
     schema="(Tensor keys, Tensor block_lengths) -> (Tensor, Tensor)",
     check=_check,

@@ -53,7 +53,7 @@ def block_score(
             pool does not have (not checked on a GPU, which must not wait: it scores -inf).
         NotImplementedError: The named implementation is missing here.
     """
-    result: torch.Tensor = _OPERATION(
+    result: torch.Tensor = OPERATION(
         implementation, query, key_min, key_max, block_table, head_reduction=head_reduction
     )
     return result
@@ -97,7 +97,7 @@ def _fake(
     return query.new_empty((query.shape[0], num_groups, block_table.shape[1]), dtype=torch.float32)
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "block_score",
     schema=(
         "(Tensor query, Tensor key_min, Tensor key_max, Tensor block_table, *,"

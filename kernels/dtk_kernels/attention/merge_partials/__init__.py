@@ -27,7 +27,7 @@ def merge_partials(
         ValueError: A shape, dtype or device does not fit, or there is no partial at all.
         NotImplementedError: The named implementation is missing here.
     """
-    result: tuple[torch.Tensor, torch.Tensor] = _OPERATION(implementation, outputs, lses)
+    result: tuple[torch.Tensor, torch.Tensor] = OPERATION(implementation, outputs, lses)
     return result
 
 
@@ -48,7 +48,7 @@ def _fake(outputs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Tensor, torc
     return outputs.new_empty(outputs.shape[1:]), lses.new_empty(lses.shape[1:])
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "merge_partials",
     schema="(Tensor outputs, Tensor lses) -> (Tensor, Tensor)",
     check=_check,

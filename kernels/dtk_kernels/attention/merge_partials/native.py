@@ -12,8 +12,7 @@ def merge_partials(outputs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Ten
     """Return the mean of `outputs` weighted by exp(lse), and the log-sum-exp of `lses`."""
     require_cpu(outputs=outputs)
     num_partials, head_dim = outputs.shape[0], outputs.shape[-1]
-    output = torch.empty(outputs.shape[1:], dtype=torch.float32, device="cpu")
-    lse = torch.empty(lses.shape[1:], dtype=torch.float32, device="cpu")
+    output, lse = outputs.new_empty(outputs.shape[1:]), lses.new_empty(lses.shape[1:])
     flat_outputs = outputs.contiguous().view(num_partials, lse.numel(), head_dim)
     flat_lses = lses.contiguous().view(num_partials, lse.numel())
     _native.merge_partials(view(flat_outputs), view(flat_lses), view(output), view(lse))

@@ -40,7 +40,7 @@ def select_blocks(
             forced ones are left out).
         NotImplementedError: The named implementation is missing here.
     """
-    result: torch.Tensor = _OPERATION(implementation, scores, num_selected, forced=forced)
+    result: torch.Tensor = OPERATION(implementation, scores, num_selected, forced=forced)
     return result
 
 
@@ -64,7 +64,7 @@ def _fake(scores: torch.Tensor, num_selected: int, *, forced: torch.Tensor | Non
     return scores.new_empty((scores.shape[0], scores.shape[1], num_selected), dtype=torch.int32)
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "select_blocks",
     schema="(Tensor scores, SymInt num_selected, *, Tensor? forced=None) -> Tensor",
     check=_check,

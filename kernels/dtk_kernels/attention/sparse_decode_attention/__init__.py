@@ -58,7 +58,7 @@ def sparse_decode_attention(
             range.
         NotImplementedError: The named implementation is missing here.
     """
-    result: tuple[torch.Tensor, torch.Tensor] = _OPERATION(
+    result: tuple[torch.Tensor, torch.Tensor] = OPERATION(
         implementation, query, keys, values, block_table, block_lengths, scale=scale
     )
     return result
@@ -110,7 +110,7 @@ def _fake(
     return output, query.new_empty(query.shape[:2], dtype=torch.float32)
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "sparse_decode_attention",
     schema=(
         "(Tensor query, Tensor keys, Tensor values, Tensor block_table, Tensor block_lengths, *,"

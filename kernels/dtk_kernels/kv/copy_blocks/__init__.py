@@ -46,7 +46,7 @@ def copy_blocks_(
     require_tensors(source_pool=source_pool, target_pool=target_pool)
     if implementation is None and source_pool.device != target_pool.device:
         implementation = "reference"
-    _OPERATION(implementation, source_pool, source_ids, target_pool, target_ids)
+    OPERATION(implementation, source_pool, source_ids, target_pool, target_ids)
 
 
 def check(
@@ -76,7 +76,7 @@ def _fake(
     return None
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "copy_blocks_",
     schema="(Tensor source_pool, Tensor source_ids, Tensor(a!) target_pool, Tensor target_ids) -> ()",
     check=check,

@@ -26,7 +26,7 @@ def gather_blocks(
             which must not wait: its block is zeros).
         NotImplementedError: The named implementation is missing here.
     """
-    result: torch.Tensor = _OPERATION(implementation, pool, block_ids)
+    result: torch.Tensor = OPERATION(implementation, pool, block_ids)
     return result
 
 
@@ -43,7 +43,7 @@ def _fake(pool: torch.Tensor, block_ids: torch.Tensor) -> torch.Tensor:
     return pool.new_empty((block_ids.shape[0], *pool.shape[1:]))
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "gather_blocks",
     schema="(Tensor pool, Tensor block_ids) -> Tensor",
     check=_check,

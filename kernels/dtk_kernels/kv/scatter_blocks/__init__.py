@@ -38,7 +38,7 @@ def scatter_blocks_(
             with the same id any may be written, in parts.
         NotImplementedError: The named implementation is missing here.
     """
-    _OPERATION(implementation, pool, block_ids, blocks)
+    OPERATION(implementation, pool, block_ids, blocks)
 
 
 def _check(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) -> None:
@@ -59,7 +59,7 @@ def _fake(pool: torch.Tensor, block_ids: torch.Tensor, blocks: torch.Tensor) -> 
     return None
 
 
-_OPERATION = Operation(
+OPERATION = Operation(
     "scatter_blocks_",
     schema="(Tensor(a!) pool, Tensor block_ids, Tensor blocks) -> ()",
     check=_check,
