@@ -85,24 +85,28 @@ def test_more_query_heads_than_a_tile_row(device: torch.device, group_size: int)
 
 
 # A block in three tiles, a tile that a block does not fill, one block and one and a half of them a tile, many
-# blocks a tile (looked up one by one, or by a vector).
+# blocks a tile (looked up one by one, or by a vector), which do not fill it.
 @pytest.mark.parametrize(
-    ("block_size", "head_dim"), [(150, 128), (65, 128), (64, 128), (40, 128), (16, 64), (1, 40)]
+    ("block_size", "head_dim", "num_blocks"),
+    [
+        *((150, 128, 11), (65, 128, 11), (64, 128, 11), (40, 128, 11)),
+        *((16, 64, 19), (20, 64, 19), (7, 128, 30), (3, 256, 30), (1, 40, 150)),
+    ],
 )
 @pytest.mark.parametrize("dtype", inputs.DTYPES)
 def test_blocks_of_every_size_against_tiles(
-    device: torch.device, block_size: int, head_dim: int, dtype: torch.dtype
+    device: torch.device, block_size: int, head_dim: int, num_blocks: int, dtype: torch.dtype
 ) -> None:
     problem = make_problem(
         num_kv_heads=1,
         block_size=block_size,
         head_dim=head_dim,
-        num_blocks=11,
+        num_blocks=num_blocks,
         num_pool_blocks=9,
         dtype=dtype,
     )
     check(problem, device)
-    check(problem, device, columns_per_split=4)
+    check(problem, device, columns_per_split=num_blocks // 2 - 1)
 
 
 def test_tables_and_pools_of_any_strides(device: torch.device) -> None:

@@ -71,9 +71,11 @@ def _listed_blocks(
             block = tl.where(here, tl.load(block_table + at), block)
             length = tl.where(here, tl.load(block_lengths + at), length)
     else:
-        at = column + tl.arange(0, TILE_T) // BLOCK_SIZE
-        block = tl.load(block_table + at, mask=at < num_columns, other=-1)
-        length = tl.load(block_lengths + at, mask=at < num_columns, other=0)
+        of_column = tl.arange(0, TILE_T) // BLOCK_SIZE
+        at = column + of_column
+        here = (of_column < COLUMNS) & (at < num_columns)  # the last tokens of a tile may belong to no block
+        block = tl.load(block_table + at, mask=here, other=-1)
+        length = tl.load(block_lengths + at, mask=here, other=0)
     return block, tl.where((block >= 0) & (block < num_pool_blocks), length, 0)
 
 
