@@ -153,6 +153,18 @@ def test_more_threads_than_cores_are_warned_about(capsys: pytest.CaptureFixture[
     assert "300 threads share" in json.loads(out)["warnings"][0]
 
 
+@pytest.mark.native
+def test_a_busy_machine_is_warned_about(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel.OtherLoad, "cores", lambda _: 1.25)
+    arguments = ("--json", "--dtypes", "fp32", "--group-sizes", "1", "--repeats", "1", "--threads", "1")
+    code, out, _ = bench(capsys, *arguments)
+    document = json.loads(out)
+    assert (code, document["data"]["rows"][0]["other_busy_cores"]) == (0, 1.25)
+    assert "kept up to 1.2 cores busy" in document["warnings"][0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -22,7 +22,7 @@ __all__ = ["Request", "run", "save", "show"]
 
 _log = logging.getLogger(__name__)
 
-_NOISE = 1.5  # 90th over 10th percentile of our kernel's times, above which the machine was not quiet
+_QUIET_CORES = 0.1  # that others may keep busy
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,17 @@ def run(request: Request, output: Output) -> tuple[KernelBenchReport, dict[str, 
         )
     for wrong in report.wrong:
         _log.warning("wrong answer, not timed: %s", wrong)
-    _warn_if_noisy(report)
+    _warn_if_busy(report)
     return report, _data(report, request)
 
 
-def _warn_if_noisy(report: KernelBenchReport) -> None:
-    noise = [row.contenders["dtk"].p90_s / row.contenders["dtk"].p10_s for row in report.rows]
-    if max(noise, default=1.0) > _NOISE:
+def _warn_if_busy(report: KernelBenchReport) -> None:
+    busy = max((row.other_busy_cores for row in report.rows), default=0.0)
+    if busy > _QUIET_CORES:
         _log.warning(
-            "this machine was not quiet: the same call took up to %.1f times as long from round to round",
-            max(noise),
+            "other processes kept up to %.1f cores busy meanwhile: no figure is this machine's, and those of "
+            "torch and llama.cpp suffer most",
+            busy,
         )
 
 

@@ -41,6 +41,7 @@ def row_of(
         limits=LIMITS,
         timings=Timings(list(rounds)),
         errors=ERRORS if errors is None else errors,
+        other_busy_cores=0.25,
     )
 
 
@@ -56,7 +57,7 @@ def test_figures_follow_from_the_medians() -> None:
     assert row.fraction_by_round is not None
     assert row.fraction_by_round.median == pytest.approx(row.fraction_of_roofline)
     assert row.fraction_by_round.count == 3
-    assert row.basis == "measured"
+    assert (row.other_busy_cores, row.basis) == (0.25, "measured")
 
 
 def test_torch_is_judged_by_its_best_without_the_gathering_one() -> None:

@@ -4,7 +4,6 @@ For each number format and group size: check every contender against float64, th
 in interleaved rounds, with the caches emptied before every run, since a decode step finds K/V in memory.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +17,10 @@ from dtk.scout.bench.case import Case, make_case, make_key_values, oracle
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.contender import Contender, relative_error
 from dtk.scout.bench.llama_cpp import LlamaCppUnavailableError, library_folder
+from dtk.scout.bench.load import OtherLoad
 from dtk.scout.bench.memory import check_memory
 from dtk.scout.bench.peers import OURS, llama_cpp_contender, our_contenders, torch_contenders
+from dtk.scout.bench.rest import wait_until_idle
 from dtk.scout.bench.rows import Limits, Row, make_row
 from dtk.scout.bench.scaling import Scaling
 from dtk.scout.bench.scaling_run import measure_scaling
@@ -28,8 +29,6 @@ from dtk_kernels import status
 from dtk_kernels.workers import Workers
 
 __all__ = ["KernelBenchReport", "Progress", "bench_kernel"]
-
-_SETTLE_S = 0.001  # by then, the threads of whoever ran last have stopped spinning
 
 
 @dataclass
@@ -154,6 +153,7 @@ class _Bench:
             runs: dict[str, Callable[[], object]] = {
                 one.name: one.run for one in contenders if one.name in errors
             }
+            load = OtherLoad()
             timings = self.time_in_turn(runs | {probe.name: probe.run for probe in self.limits.probes})
         self.report.interrupted |= timings.interrupted
         row = make_row(
@@ -165,6 +165,7 @@ class _Bench:
             limits=self.limits,
             timings=timings,
             errors=errors,
+            other_busy_cores=load.cores(),
         )
         if row is not None:
             self.report.rows.append(row)
@@ -195,9 +196,10 @@ class _Bench:
         )
 
     def settle(self) -> None:
-        """Empty the caches and let all threads fall asleep: every run begins alike."""
+        """Let the threads of the run before come to rest and empty the caches: every run begins alike."""
+        wait_until_idle()
         evict_caches(self.workers, self.buffer)
-        time.sleep(_SETTLE_S)
+        wait_until_idle()
 
     def run_scaling(self) -> None:
         """Measure how our kernel's time grows."""

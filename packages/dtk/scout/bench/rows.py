@@ -56,6 +56,7 @@ class Row:
         read_limit: How the limit of memory was found.
         multiply_add_limit: How the limit of multiply-adds was found.
         contenders: All that was timed.
+        other_busy_cores: Cores that other processes kept busy meanwhile; above 0 the figures are too low.
         basis: Always measured.
     """
 
@@ -79,6 +80,7 @@ class Row:
     read_limit: Limit
     multiply_add_limit: Limit
     contenders: dict[str, ContenderResult]
+    other_busy_cores: float
     basis: Literal["measured"] = "measured"
 
 
@@ -112,6 +114,7 @@ def make_row(
     limits: Limits,
     timings: Timings,
     errors: Mapping[str, float],
+    other_busy_cores: float,
 ) -> Row | None:
     """Work out a row from the times and errors of the contenders; None if ours or a limit was not timed."""
     needed = [OURS, *(probe.name for probe in limits.probes)]
@@ -155,6 +158,7 @@ def make_row(
         read_limit=read,
         multiply_add_limit=multiply_add,
         contenders=results,
+        other_busy_cores=other_busy_cores,
     )
 
 
