@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dtk_kernels._memory import resolved
+from dtk_kernels._memory import is_lazy, resolved
 from dtk_kernels._native_calls import NativeCall
 from dtk_kernels._native_module import native_module, warn_of_reference, why_no_native_module
 from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
@@ -117,6 +117,11 @@ def _module(path: str) -> ModuleType:
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call an implementation with tensors whose bytes are their values: kernels read memory as it is."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor) and is_lazy(value):
+            break
+    else:
+        return function(*args, **kwargs)
     return function(*map(_resolved, args), **{name: _resolved(value) for name, value in kwargs.items()})
 
 
