@@ -66,7 +66,8 @@ def bench(session: nox.Session) -> None:
         session.skip("there is no benchmark yet")
     python = shared_environment(session, "bench")
     for name in names:
-        session.run(python, f"benchmarks/{name}.py")
+        # 3: nothing testable here, without a GPU for example.
+        session.run(python, f"benchmarks/{name}.py", success_codes=[0, 3])
 
 
 @nox.session(default=False)

@@ -35,7 +35,7 @@ def check(problem: Problem, device: torch.device, columns_per_split: int | None 
     head_dim=inputs.head_dims,
     block_size=inputs.block_sizes,
     num_pool_blocks=st.integers(1, 6),
-    num_blocks=st.integers(0, 6),
+    num_blocks=st.integers(0, 15),
     table_for_each_head=st.booleans(),
     query_dtype=inputs.dtypes,
     dtype=inputs.dtypes,

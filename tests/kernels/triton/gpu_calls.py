@@ -1,0 +1,80 @@
+"""One small call of every operation on a GPU, with the tensors that go in and the one that comes out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from dtk_kernels.attention import (
+    block_digest,
+    block_score,
+    merge_partials,
+    select_blocks,
+    sparse_decode_attention,
+)
+from dtk_kernels.kv import copy_blocks_, gather_blocks, scatter_blocks_
+from tests.kernels.triton import inputs
+from tests.kernels.triton.attention_oracle import make_problem
+
+__all__ = ["OPERATIONS", "GpuCall", "gpu_call"]
+
+OPERATIONS = (
+    "block_digest",
+    "block_score",
+    "select_blocks",
+    "sparse_decode_attention",
+    "merge_partials",
+    "gather_blocks",
+    "scatter_blocks_",
+    "copy_blocks_",
+)
+
+
+@dataclass(frozen=True)
+class GpuCall:
+    """A call and its data.
+
+    Attributes:
+        run: makes the call and returns its results (for an operation in place, what it wrote).
+        varied: a floating input; when it changes, so does the result.
+    """
+
+    run: Callable[[], tuple[torch.Tensor, ...]]
+    varied: torch.Tensor
+
+
+def gpu_call(operation: str) -> GpuCall:
+    """Return a call of the public function, which finds the Triton kernel by the tensors' device."""
+    source = inputs.generator(0)
+    if operation == "sparse_decode_attention":
+        # A batch this small is split, so that the merge runs, too.
+        problem = make_problem(num_pool_blocks=70, num_blocks=64, block_size=32, head_dim=128, group_size=4)
+        query, keys, values, table, lengths = (tensor.cuda() for tensor in problem.tensors())
+        return GpuCall(lambda: sparse_decode_attention(query, keys, values, table, lengths), query)
+    pool = inputs.randn((40, 8, 32, 128), source, torch.bfloat16).cuda()
+    ids = torch.randperm(40, generator=source)[:9].int().cuda()
+    if operation == "block_digest":
+        lengths = inputs.randint(1, 32, (40,), source).cuda()
+        return GpuCall(lambda: block_digest(pool, lengths), pool)
+    if operation == "block_score":
+        low, high = pool.amin(dim=2), pool.amax(dim=2)
+        query = inputs.randn((3, 32, 128), source, torch.bfloat16).cuda()
+        table = inputs.randint(-1, 39, (3, 100), source).cuda()
+        return GpuCall(lambda: (block_score(query, low, high, table),), query)
+    if operation == "select_blocks":
+        scores = inputs.randn((3, 1, 2000), source, torch.float32).cuda()
+        forced = torch.zeros(3, 2000, dtype=torch.bool, device="cuda")
+        forced[:, 0] = True
+        return GpuCall(lambda: (select_blocks(scores, 64, forced=forced),), scores)
+    if operation == "merge_partials":
+        outputs = inputs.randn((5, 4, 32, 128), source, torch.float32).cuda()
+        lses = inputs.randn((5, 4, 32), source, torch.float32).cuda()
+        return GpuCall(lambda: merge_partials(outputs, lses), outputs)
+    if operation == "gather_blocks":
+        return GpuCall(lambda: (gather_blocks(pool, ids),), pool)
+    target = torch.zeros_like(pool)
+    if operation == "scatter_blocks_":
+        blocks = pool[:9].clone()
+        return GpuCall(lambda: (scatter_blocks_(target, ids, blocks), target)[1:], blocks)
+    places = torch.arange(9, dtype=torch.int32, device="cuda")
+    return GpuCall(lambda: (copy_blocks_(pool, ids, target, places), target)[1:], pool)
