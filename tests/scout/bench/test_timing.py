@@ -35,7 +35,7 @@ def test_every_round_runs_every_contender_once_after_settling(clock: FakeClock) 
         {"a": lambda: clock.work("a", 1.0), "b": lambda: clock.work("b", 2.0)},
         max_rounds=3,
         time_budget_s=1000.0,
-        before=lambda: clock.work(".", 10.0),
+        before=lambda _: clock.work(".", 10.0),
         after_round=rounds.append,
         clock=clock,
     )
@@ -62,7 +62,7 @@ def test_three_rounds_are_run_whatever_they_take(clock: FakeClock) -> None:
         {"a": lambda: clock.work("", 1.0)},
         max_rounds=9,
         time_budget_s=20.0,
-        before=lambda: clock.work("", 100.0),
+        before=lambda _: clock.work("", 100.0),
         clock=clock,
     )
     assert timings.samples("a") == [1.0] * 3

@@ -1,7 +1,8 @@
 """`dtk scout bench kernel`: our attention kernel, its peers and the machine's limits, in turn.
 
 For each number format and group size: check every contender against float64, then time them and the limits
-in interleaved rounds, with the caches emptied before every run, since a decode step finds K/V in memory.
+in interleaved rounds. Every run finds its K/V in memory and its code in the caches, as in a decode step: the
+caches are emptied, and then the contender runs once on next to nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from dtk.scout.bench.llama_cpp import LlamaCppUnavailableError, library_folder
 from dtk.scout.bench.load import OtherLoad
 from dtk.scout.bench.memory import check_memory
 from dtk.scout.bench.peers import OURS, llama_cpp_contender, our_contenders, torch_contenders
-from dtk.scout.bench.rest import wait_until_idle
+from dtk.scout.bench.rest import openmp_threads_sleep, wait_until_idle
 from dtk.scout.bench.rows import Limits, Row, make_row
 from dtk.scout.bench.scaling import Scaling
 from dtk.scout.bench.scaling_run import measure_scaling
@@ -118,6 +119,7 @@ class _Bench:
         self.seed = seed
         self.buffer = read_buffer()
         self.limits = Limits(read_probes(workers, self.buffer), multiply_add_probes(workers))
+        self.rehearsals: dict[str, Callable[[], object]] = {}
         self.llama_cpp: Path | None = None
         try:
             self.llama_cpp = library_folder()
@@ -153,6 +155,7 @@ class _Bench:
             runs: dict[str, Callable[[], object]] = {
                 one.name: one.run for one in contenders if one.name in errors
             }
+            self.rehearsals = {one.name: one.run for one in self.smallest_contenders(case)}
             load = OtherLoad()
             timings = self.time_in_turn(runs | {probe.name: probe.run for probe in self.limits.probes})
         self.report.interrupted |= timings.interrupted
@@ -169,6 +172,16 @@ class _Bench:
         )
         if row is not None:
             self.report.rows.append(row)
+
+    def smallest_contenders(self, case: Case) -> list[Contender]:
+        """Return the contenders over the smallest case of the same format and group size."""
+        smallest = {"batch": 1, "kv_heads": 1, "selected_tokens": 1, "context_tokens": 1, "block_size": 1}
+        config = self.config.model_copy(update=smallest)
+        generator = torch.Generator().manual_seed(self.seed)
+        small = make_case(
+            make_key_values(config, case.dtype, generator), case.dtype, case.group_size, generator
+        )
+        return [*our_contenders(small, self.workers), *torch_contenders(small)]
 
     def check(self, case: Case, contenders: list[Contender]) -> dict[str, float]:
         """Return the error of each contender that is right, and note down those that are not."""
@@ -195,11 +208,16 @@ class _Bench:
             after_round=self.progress.round,
         )
 
-    def settle(self) -> None:
-        """Let the threads of the run before come to rest and empty the caches: every run begins alike."""
-        wait_until_idle()
+    def settle(self, name: str) -> None:
+        """Let the threads of the run before come to rest, empty the caches, fetch the code: all begin alike.
+
+        In this order, so that the cores are awake when the run begins.
+        """
+        if not openmp_threads_sleep():
+            wait_until_idle()
         evict_caches(self.workers, self.buffer)
-        wait_until_idle()
+        if name in self.rehearsals:
+            self.rehearsals[name]()
 
     def run_scaling(self) -> None:
         """Measure how our kernel's time grows."""

@@ -1,17 +1,23 @@
 """Waiting until no thread of this process computes any more.
 
 After a parallel region OpenMP's threads, torch's and llama.cpp's, go on spinning for milliseconds in the hope
-of more work. Whoever is timed then has the cores only in part.
+of more work. Whoever is timed then has the cores only in part. OMP_WAIT_POLICY=passive lets them sleep.
 """
 
+import os
 import time
 from collections.abc import Callable
 
-__all__ = ["wait_until_idle"]
+__all__ = ["openmp_threads_sleep", "wait_until_idle"]
 
-_STEP_S = 0.001
+_STEP_S = 0.005  # a kernel counts CPU time of threads on other cores at its ticks only, every 4 ms or so
 _IDLE_SHARE = 0.2  # of a core, while this thread sleeps
 _LIMIT_S = 0.05
+
+
+def openmp_threads_sleep() -> bool:
+    """Return whether OpenMP's threads sleep as soon as they have nothing to do."""
+    return os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
 
 
 def wait_until_idle(

@@ -57,7 +57,7 @@ def interleave(
     *,
     max_rounds: int,
     time_budget_s: float,
-    before: Callable[[], object] = lambda: None,
+    before: Callable[[str], object] = lambda _: None,
     after_round: Callable[[int], object] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Timings:
@@ -70,7 +70,7 @@ def interleave(
         contenders: What to time, by name.
         max_rounds: Rounds at most.
         time_budget_s: After this time no further round begins, the first three excepted.
-        before: Called before each run, not timed.
+        before: Called with the name of a contender before it runs, not timed.
         after_round: Called with the number of rounds so far.
         clock: Seconds; another one in tests.
     """
@@ -86,7 +86,7 @@ def interleave(
             for name in rotated(list(contenders), round_index):
                 if used_s[name] > _MAX_SHARE * time_budget_s:
                     continue
-                before()
+                before(name)
                 begin = clock()
                 contenders[name]()
                 seconds[name] = clock() - begin
