@@ -1,5 +1,7 @@
 """The `dtk scout bench` command group: measure what ScoutAttention's speed rests on."""
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,6 +116,7 @@ def kernel(
         "scaling": scaling,
         "scaling_tokens": scaling_tokens,
     }
+    _let_openmp_threads_sleep()
     settings = _settings(config, assignments, flags)
     from dtk.cli import scout_bench_kernel as command
     from dtk.cli.out_folder import prepare_folder
@@ -138,6 +141,12 @@ def kernel(
             status, code = "failed", error.exit_code
     output.finish(data, basis="measured", status=status, show=lambda console: command.show(console, report))
     raise typer.Exit(code)
+
+
+def _let_openmp_threads_sleep() -> None:
+    """Keep torch's threads from spinning after their work, on the cores of whoever runs next."""
+    if "torch" not in sys.modules:  # the library that torch brings reads it when it is loaded
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _settings(

@@ -1,11 +1,12 @@
 """Timing of several contenders in turn, so that whatever the machine does meanwhile happens to all."""
 
+import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Spread", "Timings", "interleave", "rotated"]
+__all__ = ["Spread", "Timings", "interleave", "shuffled"]
 
 _MIN_ROUNDS = 3
 _MAX_SHARE = 0.25  # of the time, that one slow contender may take
@@ -61,7 +62,7 @@ def interleave(
     after_round: Callable[[int], object] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Timings:
-    """Run every contender once a round, in rotating order, until the rounds or the time are used up.
+    """Run every contender once a round, in random order, until the rounds or the time are used up.
 
     At least three rounds are run. A contender that has used a quarter of the time sits out the rest. Ctrl-C
     ends the rounds; what was measured is returned.
@@ -83,7 +84,7 @@ def interleave(
                 break
             seconds: dict[str, float] = {}
             timings.rounds.append(seconds)
-            for name in rotated(list(contenders), round_index):
+            for name in shuffled(contenders, round_index):
                 if used_s[name] > _MAX_SHARE * time_budget_s:
                     continue
                 before(name)
@@ -100,9 +101,11 @@ def interleave(
     return timings
 
 
-def rotated(names: Sequence[str], round_index: int) -> Iterator[str]:
-    """Yield all names, beginning one further in each round."""
-    return (names[(round_index + position) % len(names)] for position in range(len(names)))
+def shuffled(names: Iterable[str], round_index: int) -> list[str]:
+    """Return all names in an order of the round's own, so that nobody always runs after the same one."""
+    order = list(names)
+    random.Random(round_index).shuffle(order)
+    return order
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
