@@ -49,10 +49,20 @@ def jit(function: Callable[..., Any] | None = None, *, unspecialized: Sequence[s
         unspecialized: integer parameters whose value must not matter to the compiler. Triton compiles anew
             when an integer becomes 1 or a multiple of 16, or stops being one, which would stall a server for
             seconds when, say, the number of blocks of a sequence grows.
+
+    Raises:
+        ValueError: the function has no parameter of such a name; Triton would ignore it.
     """
-    if function is None:
-        return triton.jit(do_not_specialize=list(unspecialized))
-    return triton.jit(function)
+    if function is not None:
+        return triton.jit(function)
+
+    def decorate(kernel: Callable[..., Any]) -> Any:
+        unknown = set(unspecialized) - set(inspect.signature(kernel).parameters)
+        if unknown:
+            raise ValueError(f"not parameters of {kernel.__name__}: {sorted(unknown)}")
+        return triton.jit(kernel, do_not_specialize=list(unspecialized))
+
+    return decorate
 
 
 def interpreting() -> bool:
@@ -113,7 +123,8 @@ def stride_unit(itemsize: int, *strides: int) -> int:
     """The largest power of two, up to 16 bytes of elements, that divides every stride.
 
     Kernels take strides in this unit, a compile-time constant: so the compiler knows how wide it may load,
-    also where a stride is no multiple of 16 elements, as Triton itself would want it.
+    also where a stride is no multiple of 16 elements, as Triton itself would want it. A stride that fits 32
+    bits in this unit need not do so in elements: kernels multiply 64-bit indices with it first.
     """
     joint = math.gcd(_VECTOR_BYTES // itemsize, *strides)
     return joint if joint > 0 else 1

@@ -183,3 +183,12 @@ def test_a_variant_that_names_no_parameter_is_refused() -> None:
     variant = dataclasses.replace(aot.variants("merge_partials")[0], aligned=frozenset({"no_such"}))
     with pytest.raises(ValueError, match=r"not parameters of _merge_partials_kernel: \['no_such'\]"):
         variant.signature()
+
+
+def test_a_parameter_that_must_not_matter_exists() -> None:
+    from dtk_kernels.triton_support import jit
+
+    def kernel(source: object, num_rows: int) -> None: ...
+
+    with pytest.raises(ValueError, match=r"not parameters of kernel: \['num_columns'\]"):
+        jit(unspecialized=("num_rows", "num_columns"))(kernel)

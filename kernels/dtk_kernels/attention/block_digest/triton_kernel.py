@@ -45,7 +45,7 @@ def _block_digest_kernel(
     length = tl.minimum(tl.load(block_lengths + block), block_size)
     channel = tl.arange(0, TILE_D)
     in_dim = (channel < HEAD_DIM)[None, :]
-    base = keys + block * (stride_block * STRIDE_UNIT) + head * (stride_head * STRIDE_UNIT)
+    base = keys + (block * stride_block + head * stride_head) * STRIDE_UNIT
     low = tl.full([TILE_D], float("inf"), tl.float32)
     high = tl.full([TILE_D], float("-inf"), tl.float32)
     # Reductions drop NaN, so it is carried beside them: a NaN key must show in its digest.
@@ -53,7 +53,7 @@ def _block_digest_kernel(
     for start in range(0, TILE_S if ONE_TILE else block_size, TILE_S):
         token = start + tl.arange(0, TILE_S)
         mask = (token < length)[:, None] & in_dim
-        at = (token.to(tl.int64) * (stride_token * STRIDE_UNIT))[:, None] + channel[None, :]
+        at = (token.to(tl.int64) * stride_token * STRIDE_UNIT)[:, None] + channel[None, :]
         tile = tl.load(base + at, mask=mask, other=0.0).to(tl.float32)
         is_nan = tile != tile
         counts = mask & (is_nan == 0)

@@ -97,8 +97,8 @@ def _block_score_kernel(
     block = tl.load(table_at, mask=column < num_columns, other=-1)
     listed = (block >= 0) & (block < num_pool_blocks)
     block = tl.where(listed, block, 0).to(tl.int64)
-    min_at = key_min + block * (stride_min_block * STRIDE_UNIT)
-    max_at = key_max + block * (stride_max_block * STRIDE_UNIT)
+    min_at = key_min + block * stride_min_block * STRIDE_UNIT
+    max_at = key_max + block * stride_max_block * STRIDE_UNIT
     head_stride = tl.full([1], 1, tl.int64) * stride_query_head  # a long way in a large batch of long strides
     share = tl.zeros([TILE_N, TILE_H * TILE_D], tl.float32)
     total = tl.full([TILE_N], float("-inf"), tl.float32)
@@ -106,8 +106,8 @@ def _block_score_kernel(
         inside = (first + head < HEADS) & (channel < HEAD_DIM)
         kv_head = output * HEADS + first + head
         mask = listed[:, None] & inside[None, :]
-        low_at = (kv_head * (stride_min_head * STRIDE_UNIT) + channel)[None, :]
-        high_at = (kv_head * (stride_max_head * STRIDE_UNIT) + channel)[None, :]
+        low_at = (kv_head * stride_min_head * STRIDE_UNIT + channel)[None, :]
+        high_at = (kv_head * stride_max_head * STRIDE_UNIT + channel)[None, :]
         low = tl.load(min_at[:, None] + low_at, mask=mask, other=0.0).to(tl.float32)
         high = tl.load(max_at[:, None] + high_at, mask=mask, other=0.0).to(tl.float32)
         query_at = query + batch * stride_query_batch + kv_head * group_size * stride_query_head + channel
@@ -124,8 +124,8 @@ def _block_score_kernel(
         total = tl.sum(share, axis=1)
     # An empty block's digest is (+inf, -inf) in every channel; the first one tells.
     own = output * HEADS
-    low = tl.load(min_at + own * (stride_min_head * STRIDE_UNIT), mask=listed, other=0.0).to(tl.float32)
-    high = tl.load(max_at + own * (stride_max_head * STRIDE_UNIT), mask=listed, other=0.0).to(tl.float32)
+    low = tl.load(min_at + own * stride_min_head * STRIDE_UNIT, mask=listed, other=0.0).to(tl.float32)
+    high = tl.load(max_at + own * stride_max_head * STRIDE_UNIT, mask=listed, other=0.0).to(tl.float32)
     empty = (low == float("inf")) & (high == float("-inf"))
     total = tl.where(listed & (empty == 0), total, float("-inf"))
     tl.store(scores + (batch * num_outputs + output) * num_columns + column, total, mask=column < num_columns)

@@ -166,8 +166,8 @@ def _sparse_decode_attention_kernel(
         live = slot < tl.minimum(length, BLOCK_SIZE)
         mask = live[:, None] & in_dim
         block, slot = block.to(tl.int64), slot.to(tl.int64)
-        at = block * (stride_key_block * STRIDE_UNIT) + slot * (stride_key_token * STRIDE_UNIT)
-        at = (at + kv_head * (stride_key_head * STRIDE_UNIT))[:, None] + channel[None, :]
+        at = block * stride_key_block + kv_head * stride_key_head + slot * stride_key_token
+        at = (at * STRIDE_UNIT)[:, None] + channel[None, :]
         k = tl.load(keys + at, mask=mask, other=0.0)
         if IN_FP32:
             k = k.to(tl.float32)
@@ -182,8 +182,8 @@ def _sparse_decode_attention_kernel(
         weight_sum = weight_sum * keep + tl.sum(weights, axis=1)
 
         if not SAME_STRIDES:
-            at = block * (stride_value_block * STRIDE_UNIT) + slot * (stride_value_token * STRIDE_UNIT)
-            at = (at + kv_head * (stride_value_head * STRIDE_UNIT))[:, None] + channel[None, :]
+            at = block * stride_value_block + kv_head * stride_value_head + slot * stride_value_token
+            at = (at * STRIDE_UNIT)[:, None] + channel[None, :]
         v = tl.load(values + at, mask=mask, other=0.0)
         total = _weighted_values(weights, v, total * keep[:, None], IN_FP32)
         maximum = new_maximum
