@@ -135,9 +135,7 @@ def _compile(variant: "KernelVariant", target: str, capability: int) -> Result:
         registers=binary.registers,
         spilled_bytes=binary.spilled_bytes,
         tensor_cores=binary.uses_tensor_cores,
-        async_copies=binary.async_copies,
-        copies_in_flight=binary.copies_in_flight,
-        vector_loads=binary.vector_loads,
+        **asdict(binary.memory),
     )
 
 

@@ -19,7 +19,22 @@ from triton.compiler import compile as triton_compile
 
 from dtk_kernels.triton_support import KernelVariant, interpreting
 
-__all__ = ["Binary", "compile_variant", "require_compiler"]
+__all__ = ["Binary", "MemoryAccess", "compile_variant", "memory_access", "require_compiler"]
+
+
+@dataclass(frozen=True)
+class MemoryAccess:
+    """How a kernel moves global memory, counted in its PTX.
+
+    Attributes:
+        async_copies: instructions that copy 16 bytes from global to shared memory asynchronously.
+        copies_in_flight: batches of such copies that may still be on their way while the program computes.
+        vector_loads: instructions that load 16 bytes of global memory.
+    """
+
+    async_copies: int
+    copies_in_flight: int
+    vector_loads: int
 
 
 @dataclass(frozen=True)
@@ -31,18 +46,14 @@ class Binary:
         registers: registers a thread; None if the disassembler is missing.
         spilled_bytes: local memory a thread, mostly spilled registers; None likewise.
         uses_tensor_cores: whether the PTX has a matrix-multiply instruction.
-        async_copies: instructions that copy 16 bytes from global to shared memory asynchronously.
-        copies_in_flight: batches of such copies that may still be on their way while the program computes.
-        vector_loads: instructions that load 16 bytes of global memory.
+        memory: how it moves global memory.
     """
 
     shared_bytes: int
     registers: int | None
     spilled_bytes: int | None
     uses_tensor_cores: bool
-    async_copies: int
-    copies_in_flight: int
-    vector_loads: int
+    memory: MemoryAccess
 
 
 def require_compiler() -> None:
@@ -74,12 +85,19 @@ def compile_variant(variant: KernelVariant, capability: int) -> Binary:
     compiled = triton_compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     registers, spilled_bytes = _resources(compiled.asm["cubin"])
     ptx = compiled.asm["ptx"]
-    waits = re.findall(r"\bcp\.async\.wait_group\s+(\d+)", ptx)
     return Binary(
         shared_bytes=int(compiled.metadata.shared),
         registers=registers,
         spilled_bytes=spilled_bytes,
         uses_tensor_cores=re.search(r"\b(?:mma\.sync|wgmma|tcgen05\.mma)", ptx) is not None,
+        memory=memory_access(ptx),
+    )
+
+
+def memory_access(ptx: str) -> MemoryAccess:
+    """Count what a kernel's PTX says of its traffic."""
+    waits = re.findall(r"\bcp\.async\.wait_group\s+(\d+)", ptx)
+    return MemoryAccess(
         async_copies=len(re.findall(r"\bcp\.async\.cg\.shared", ptx)),
         copies_in_flight=max(map(int, waits), default=0),
         vector_loads=len(re.findall(r"\bld\.global\S*(?:\.v4\.b32|\.v2\.b64)", ptx)),

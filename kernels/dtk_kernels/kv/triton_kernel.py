@@ -21,7 +21,7 @@ _TILE_BYTES = 16384  # eight loads of 16 bytes a thread
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
-@jit
+@jit(unspecialized=("num_source_blocks", "num_target_blocks", "num_rows", "num_inner"))
 def _move_blocks_kernel(
     source: tl.tensor,
     source_ids: tl.tensor,

@@ -28,6 +28,7 @@ __all__ = ["aot_variants", "block_score"]
 _TILE_ELEMENTS = 4096
 _TILE_CHANNELS = 512  # of one block, over several heads where they are reduced together
 _MEMBERS_AT_ONCE = 8  # query heads whose loads are on their way together
+_SIZES = ("num_columns", "num_pool_blocks", "num_outputs", "group_size")
 _DIGEST_STRIDES = tuple(f"stride_{digest}_{axis}" for digest in ("min", "max") for axis in ("block", "head"))
 
 
@@ -60,7 +61,7 @@ def _bounds(positive: tl.tensor, negative: tl.tensor, low: tl.tensor, high: tl.t
     return positive * tl.where(positive != 0.0, high, 0.0) + negative * tl.where(negative != 0.0, low, 0.0)
 
 
-@jit(unspecialized=("num_columns", "num_pool_blocks", "num_outputs", "group_size", *_DIGEST_STRIDES))
+@jit(unspecialized=(*_SIZES, "stride_table_batch", *_DIGEST_STRIDES))
 def _block_score_kernel(
     query: tl.tensor,
     key_min: tl.tensor,
