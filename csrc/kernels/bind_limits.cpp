@@ -1,23 +1,20 @@
 #include "bindings.hpp"
 #include "limits.hpp"
+#include "submitted.hpp"
 
 namespace py = pybind11;
 
 namespace dtk {
 namespace {
 
-std::shared_ptr<Job> submit_read(WorkerPool& pool, const TensorView& buffer, const TensorView& sums) {
+Submitted submit_read(const Pool& pool, const TensorView& buffer, const TensorView& sums) {
   const py::gil_scoped_release release;
-  auto job = read_job(buffer.as<const float>(), buffer.shape[0], sums.as<double>(), sums.shape[0]);
-  pool.submit(job);
-  return job;
+  return submit(pool, read_job(buffer.as<const float>(), buffer.shape[0], sums.as<double>(), sums.shape[0]));
 }
 
-std::shared_ptr<Job> submit_multiply_adds(WorkerPool& pool, std::int64_t steps, const TensorView& sums) {
+Submitted submit_multiply_adds(const Pool& pool, std::int64_t steps, const TensorView& sums) {
   const py::gil_scoped_release release;
-  auto job = multiply_add_job(steps, sums.as<double>(), sums.shape[0]);
-  pool.submit(job);
-  return job;
+  return submit(pool, multiply_add_job(steps, sums.as<double>(), sums.shape[0]));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct TaskCounts {
 class Job {
  public:
   using Task = std::function<void(std::int64_t index, Scratch& scratch)>;
+  using Stop = std::function<bool()>;
 
   Job(TaskCounts counts, Task task);
 
@@ -34,9 +35,10 @@ class Job {
   // The process that may wait for the job: a forked child has none of the threads.
   pid_t process() const { return process_; }
 
-  // Runs tasks until none is left that no thread has claimed. At most `threads_per_sequence` threads work on
-  // one sequence at a time; they take up the sequences in order.
-  void work(std::int64_t threads_per_sequence, Scratch& scratch);
+  // Runs tasks until none is left that no thread has claimed; returns whether it got there. At most
+  // `threads_per_sequence` threads work on one sequence at a time; they take up the sequences in order.
+  // `stop` is asked before each task; a thread that stops must not have been alone on its sequence.
+  bool work(std::int64_t threads_per_sequence, Scratch& scratch, const Stop& stop = nullptr);
 
   bool done() const { return num_unfinished_.load(std::memory_order_acquire) == 0; }
   // Returns whether the job ended within that time.

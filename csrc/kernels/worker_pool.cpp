@@ -32,7 +32,9 @@ class SignalsBlocked {
 
 WorkerPool::WorkerPool(int num_threads, int threads_per_sequence)
     : state_(std::make_unique<State>()), num_threads_(num_threads), process_(getpid()) {
-  state_->threads_per_sequence = threads_per_sequence;
+  state_->grouped = threads_per_sequence < num_threads;
+  // Ungrouped, a thread that waits may take part in any sequence, too.
+  state_->threads_per_sequence = state_->grouped ? threads_per_sequence : num_threads + 1;
   const SignalsBlocked blocked;
   for (int index = 0; index < num_threads; ++index) {
     try {
@@ -58,6 +60,21 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
   for (std::int64_t thread = 0; thread < num_useful; ++thread) state_->work.notify_one();
 }
 
+void WorkerPool::help(const std::shared_ptr<Job>& job, const Job::Stop& stop) {
+  State& state = *state_;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.grouped || state.jobs.empty() || state.jobs.front() != job) return;
+    ++state.num_helpers;
+  }
+  Scratch scratch;
+  const bool exhausted = job->work(state.threads_per_sequence, scratch, stop);
+  const std::lock_guard lock(state.mutex);
+  if (exhausted) leave(state, job);
+  --state.num_helpers;
+  state.helper_left.notify_all();
+}
+
 void WorkerPool::close() {
   if (process_ != getpid()) {
     static_cast<void>(state_.release());
@@ -68,9 +85,11 @@ void WorkerPool::close() {
     state_->closing = true;
     state_->work.notify_all();
   }
-  const std::lock_guard lock(state_->join_mutex);
+  const std::lock_guard join_lock(state_->join_mutex);
   for (std::thread& thread : state_->threads) thread.join();
   state_->threads.clear();
+  std::unique_lock lock(state_->mutex);
+  state_->helper_left.wait(lock, [this] { return state_->num_helpers == 0; });
 }
 
 void WorkerPool::work(State& state) {
@@ -87,8 +106,13 @@ void WorkerPool::work(State& state) {
     lock.unlock();
     job->work(state.threads_per_sequence, scratch);
     lock.lock();
-    if (!state.jobs.empty() && state.jobs.front() == job) state.jobs.pop_front();
+    leave(state, job);
   }
+}
+
+// Call with the mutex held, when no task of the job is left to claim.
+void WorkerPool::leave(State& state, const std::shared_ptr<Job>& job) {
+  if (!state.jobs.empty() && state.jobs.front() == job) state.jobs.pop_front();
 }
 
 }  // namespace dtk

@@ -24,6 +24,10 @@ class WorkerPool {
 
   // Throws std::runtime_error after close() and in a forked child.
   void submit(std::shared_ptr<Job> job);
+  // Lets the calling thread, which has nothing else to do, take part in a job whose turn it is. Not if
+  // threads are grouped: an outsider would be one thread too many for a sequence. `stop` is asked between
+  // tasks.
+  void help(const std::shared_ptr<Job>& job, const Job::Stop& stop);
   // Finishes all submitted jobs and ends the threads. May be called again, and from several threads.
   void close();
 
@@ -32,6 +36,9 @@ class WorkerPool {
   // destroying a condition variable that had waiters would block.
   struct State {
     int threads_per_sequence;
+    bool grouped;
+    int num_helpers = 0;
+    std::condition_variable helper_left;
     std::mutex mutex;
     std::condition_variable work;
     std::deque<std::shared_ptr<Job>> jobs;
@@ -41,6 +48,7 @@ class WorkerPool {
   };
 
   static void work(State& state);
+  static void leave(State& state, const std::shared_ptr<Job>& job);
 
   std::unique_ptr<State> state_;
   const int num_threads_;

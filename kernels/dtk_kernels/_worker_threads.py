@@ -18,8 +18,8 @@ class Handle(Protocol):
     def done(self) -> bool:
         """Return whether it has ended."""
 
-    def wait(self) -> None:
-        """Block until it has ended; raise what the worker raised."""
+    def wait(self, take_part: bool) -> None:
+        """Block until it has ended, perhaps taking part in it; raise what the worker raised."""
 
 
 class PendingWork:
@@ -96,7 +96,7 @@ class _FutureHandle:
         self._require_own_process()
         return self._future.done()
 
-    def wait(self) -> None:
+    def wait(self, take_part: bool) -> None:
         self._require_own_process()
         self._future.result()
 

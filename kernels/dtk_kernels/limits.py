@@ -90,7 +90,7 @@ def multiply_add(workers: Workers, count: int) -> int:
 
 def _start(workers: Workers, submit: "Callable[[WorkerPool], Handle]", *held: torch.Tensor) -> None:
     threads = cast("WorkerPool", workers._threads)
-    workers._start(lambda: submit(threads), None, *held).wait()
+    workers._start(lambda: submit(threads), None, *held).wait(take_part=False)
 
 
 def _module() -> "ModuleType":

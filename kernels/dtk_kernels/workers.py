@@ -52,16 +52,21 @@ class Job(Generic[_Result]):
         """Return whether the work has ended, well or badly. Never blocks."""
         return self._handle.done()
 
-    def wait(self) -> _Result:
+    def wait(self, *, take_part: bool = True) -> _Result:
         """Block until the work has ended and return its result; may be called again, from any thread.
 
         Other Python threads run meanwhile, and Ctrl-C ends the waiting.
+
+        Args:
+            take_part: Work on the job's remaining tasks instead of sleeping, as one thread more than the
+                workers have, once all earlier jobs are under way. It spares the wait for threads to wake up.
+                Workers with `threads_per_sequence`, or without the compiled module, are not helped.
 
         Raises:
             Exception: What the worker raised.
         """
         try:
-            self._handle.wait()
+            self._handle.wait(take_part)
         finally:
             self._pending.release_ended()
         return self._result
@@ -83,8 +88,8 @@ class Workers:
     do not depend on the number of threads or on how they are grouped, bit for bit.
 
     Args:
-        num_threads: How many threads work at the same time. Torch's own threads come on top: together they
-            should stay within the cores.
+        num_threads: How many threads work at the same time, beside one that waits for a job and takes part
+            (`Job.wait`). Torch's own threads come on top: together they should stay within the cores.
         threads_per_sequence: How many of the threads share a sequence of the batch (ScoutAttention, arXiv
             2603.27138: one group of threads a sequence). A group takes up one sequence of a job
             after the other; threads that find none of its tasks left go on to the next at once. None lets all

@@ -99,7 +99,7 @@ class HostWorker:
             arrived.synchronize()
             return self._workers.submit_sparse_decode_attention(
                 query, partial.keys, partial.values, table, lengths, partial.scale
-            ).wait()
+            ).wait(take_part=False)
 
         return _FuturePartial(self._arrivals.submit(run))
 

@@ -11,8 +11,8 @@ from dtk.scout.bench.case import Case, make_case, make_key_values, oracle
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.contender import OUR_TOLERANCE, relative_error
 from dtk.scout.bench.llama_cpp import LlamaCppUnavailableError
+from dtk.scout.bench.ours import OurKernel
 from dtk.scout.bench.peers import OURS, TORCH_BEST_OF, llama_cpp_contender, our_contenders, torch_contenders
-from dtk_kernels.workers import Workers
 
 CONFIG = KernelBenchConfig(
     batch=2, kv_heads=3, head_dim=24, selected_tokens=77, context_tokens=200, block_size=16
@@ -33,8 +33,8 @@ def expected_output(case: Case) -> torch.Tensor:
 @pytest.mark.parametrize("group_size", [1, 5])
 def test_all_agree_with_float64(dtype: str, group_size: int) -> None:
     case = small_case(dtype, group_size)
-    with Workers(1) as workers:
-        contenders = [*our_contenders(case, workers), *torch_contenders(case)]
+    with OurKernel(1) as kernel:
+        contenders = [*our_contenders(case, kernel), *torch_contenders(case)]
         errors = {one.name: relative_error(one.run(), expected_output(case)) for one in contenders}
     assert {OURS, "dtk_inline", "torch_gather_sdpa"} <= errors.keys()
     assert set(TORCH_BEST_OF) <= errors.keys() or group_size == 1
@@ -43,8 +43,8 @@ def test_all_agree_with_float64(dtype: str, group_size: int) -> None:
 
 @pytest.mark.native
 def test_the_callers_thread_takes_part_only_where_it_is_the_only_one() -> None:
-    with Workers(2) as workers:
-        assert [one.name for one in our_contenders(small_case("fp32", 1), workers)] == [OURS]
+    with OurKernel(2) as kernel:
+        assert [one.name for one in our_contenders(small_case("fp32", 1), kernel)] == [OURS]
 
 
 @pytest.mark.native
@@ -52,8 +52,8 @@ def test_one_token_left_out_is_a_wrong_answer() -> None:
     case = small_case("fp32", 2)
     shorter = case.kv.block_lengths.clone()
     shorter[0, 0, -1] -= 1
-    with Workers(1) as workers:
-        contender = our_contenders(replace(case, kv=replace(case.kv, block_lengths=shorter)), workers)[0]
+    with OurKernel(1) as kernel:
+        contender = our_contenders(replace(case, kv=replace(case.kv, block_lengths=shorter)), kernel)[0]
         assert relative_error(contender.run(), expected_output(case)) > OUR_TOLERANCE
 
 

@@ -7,9 +7,9 @@ import torch
 
 from dtk.scout.bench import scaling_run
 from dtk.scout.bench.config import KernelBenchConfig
+from dtk.scout.bench.ours import OurKernel
 from dtk.scout.bench.scaling import Point, log_log_slope, token_counts
 from dtk.scout.bench.timing import Timings, interleave
-from dtk_kernels.workers import Workers
 
 
 def points(*times: tuple[int, float]) -> list[Point]:
@@ -55,9 +55,9 @@ CONFIG = KernelBenchConfig(
 
 @pytest.mark.native
 def test_both_series_are_measured() -> None:
-    with Workers(2) as workers:
+    with OurKernel(2) as kernel:
         scaling = scaling_run.measure_scaling(
-            CONFIG, workers, lambda runs: interleave(runs, max_rounds=2, time_budget_s=60.0), seed=0
+            CONFIG, kernel, lambda runs: interleave(runs, max_rounds=2, time_budget_s=60.0), seed=0
         )
     assert scaling.wrong == []
     assert [(p.selected_tokens, p.context_tokens) for p in scaling.by_selected_tokens] == [
@@ -86,8 +86,8 @@ def test_a_wrong_answer_is_told_and_nothing_is_timed(monkeypatch: pytest.MonkeyP
 
     right = scaling_run.oracle
     monkeypatch.setattr(scaling_run, "oracle", lambda *a: right(*a) + 1e-3)
-    with Workers(1) as workers:
-        scaling = scaling_run.measure_scaling(CONFIG, workers, never, seed=0)
+    with OurKernel(1) as kernel:
+        scaling = scaling_run.measure_scaling(CONFIG, kernel, never, seed=0)
     assert len(scaling.wrong) == 6
     assert "256 of 600 tokens: relative error" in scaling.wrong[0]
     assert (scaling.by_selected_tokens, scaling.log_log_slope, scaling.context_ratio) == ([], None, None)
@@ -102,14 +102,14 @@ def test_an_interrupted_series_is_the_last() -> None:
         calls += 1
         return Timings([{"0": 1.0, "1": 2.0}], interrupted=True)
 
-    with Workers(1) as workers:
-        scaling = scaling_run.measure_scaling(CONFIG, workers, interrupted, seed=0)
+    with OurKernel(1) as kernel:
+        scaling = scaling_run.measure_scaling(CONFIG, kernel, interrupted, seed=0)
     assert (scaling.interrupted, calls, len(scaling.by_selected_tokens)) == (True, 1, 2)
     assert scaling.by_context_tokens == []
 
 
 def test_repeated_random_numbers_still_tell_blocks_apart() -> None:
-    with Workers(1) as workers:
-        pool = scaling_run._ScalingRun(CONFIG, workers, torch.Generator().manual_seed(0)).keys
+    with OurKernel(1) as kernel:
+        pool = scaling_run._ScalingRun(CONFIG, kernel, torch.Generator().manual_seed(0)).keys
     blocks = pool.flatten(1)
     assert torch.unique(blocks, dim=0).shape == blocks.shape

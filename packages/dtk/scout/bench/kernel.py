@@ -20,6 +20,7 @@ from dtk.scout.bench.contender import Contender, relative_error
 from dtk.scout.bench.llama_cpp import LlamaCppUnavailableError, library_folder
 from dtk.scout.bench.load import OtherLoad
 from dtk.scout.bench.memory import check_memory
+from dtk.scout.bench.ours import OurKernel
 from dtk.scout.bench.peers import OURS, llama_cpp_contender, our_contenders, torch_contenders
 from dtk.scout.bench.rest import openmp_threads_sleep, wait_until_idle
 from dtk.scout.bench.rows import Limits, Row, make_row
@@ -82,8 +83,10 @@ def bench_kernel(
     check_memory(config)
     report = KernelBenchReport()
     try:
-        with torch_threads(threads), torch.inference_mode(), Workers(threads) as workers:
-            bench = _Bench(config, workers, report, progress or Progress(), seed)
+        with torch_threads(threads), torch.inference_mode(), ExitStack() as stack:
+            kernel = stack.enter_context(OurKernel(threads))
+            workers = stack.enter_context(Workers(threads))
+            bench = _Bench(config, kernel, workers, report, progress or Progress(), seed)
             bench.run_rows()
             if config.scaling and not report.interrupted:
                 bench.run_scaling()
@@ -107,13 +110,15 @@ class _Bench:
     def __init__(
         self,
         config: KernelBenchConfig,
+        kernel: OurKernel,
         workers: Workers,
         report: KernelBenchReport,
         progress: Progress,
         seed: int,
     ) -> None:
         self.config = config
-        self.workers = workers
+        self.kernel = kernel
+        self.workers = workers  # for the limits
         self.report = report
         self.progress = progress
         self.seed = seed
@@ -141,10 +146,10 @@ class _Bench:
     def run_row(self, case: Case) -> None:
         """Check and time one case, and add its row to the report."""
         with ExitStack() as stack:
-            contenders = [*our_contenders(case, self.workers), *torch_contenders(case)]
+            contenders = [*our_contenders(case, self.kernel), *torch_contenders(case)]
             if self.llama_cpp is not None:
                 try:
-                    attention = llama_cpp_contender(case, self.workers.num_threads, self.llama_cpp, stack)
+                    attention = llama_cpp_contender(case, self.kernel.threads, self.llama_cpp, stack)
                     contenders.append(attention)
                 except LlamaCppUnavailableError as error:
                     self.report.llama_cpp = str(error)
@@ -163,7 +168,7 @@ class _Bench:
             self.config,
             dtype=case.dtype,
             group_size=case.group_size,
-            threads=self.workers.num_threads,
+            threads=self.kernel.threads,
             instruction_set=status.instruction_set(),
             limits=self.limits,
             timings=timings,
@@ -181,7 +186,7 @@ class _Bench:
         small = make_case(
             make_key_values(config, case.dtype, generator), case.dtype, case.group_size, generator
         )
-        return [*our_contenders(small, self.workers), *torch_contenders(small)]
+        return [*our_contenders(small, self.kernel), *torch_contenders(small)]
 
     def check(self, case: Case, contenders: list[Contender]) -> dict[str, float]:
         """Return the error of each contender that is right, and note down those that are not."""
@@ -222,7 +227,7 @@ class _Bench:
     def run_scaling(self) -> None:
         """Measure how our kernel's time grows."""
         self.progress.part("scaling")
-        scaling = measure_scaling(self.config, self.workers, self.time_in_turn, seed=self.seed)
+        scaling = measure_scaling(self.config, self.kernel, self.time_in_turn, seed=self.seed)
         self.report.scaling = scaling
         self.report.wrong += scaling.wrong
         self.report.ours_is_wrong |= bool(scaling.wrong)

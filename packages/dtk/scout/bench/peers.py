@@ -14,8 +14,8 @@ from torch import Tensor
 from dtk.scout.bench.case import Case, gather
 from dtk.scout.bench.contender import OUR_TOLERANCE, Contender, peer_tolerance
 from dtk.scout.bench.llama_cpp import LlamaCppAttention
+from dtk.scout.bench.ours import OurKernel
 from dtk_kernels.attention import sparse_decode_attention
-from dtk_kernels.workers import Workers
 
 __all__ = ["LLAMA_CPP", "OURS", "TORCH_BEST_OF", "llama_cpp_contender", "our_contenders", "torch_contenders"]
 
@@ -29,14 +29,12 @@ TORCH_BEST_OF = ("torch_sdpa_gqa", "torch_sdpa_packed", "torch_sdpa_repeated", "
 _LLAMA_CPP_TOLERANCE = 5e-2
 
 
-def our_contenders(case: Case, workers: Workers) -> list[Contender]:
-    """Return our kernel on the workers, and in the caller's own thread where that is a fair comparison."""
+def our_contenders(case: Case, kernel: OurKernel) -> list[Contender]:
+    """Return our kernel on its threads, and in the caller's own where that is a fair comparison."""
     kv = case.kv
     arguments = (case.query, kv.keys, kv.values, kv.block_table, kv.block_lengths)
-    contenders = [
-        Contender(OURS, lambda: workers.submit_sparse_decode_attention(*arguments).wait()[0], OUR_TOLERANCE)
-    ]
-    if workers.num_threads == 1:
+    contenders = [Contender(OURS, lambda: kernel(*arguments), OUR_TOLERANCE)]
+    if kernel.threads == 1:
         contenders.append(
             Contender(
                 "dtk_inline",

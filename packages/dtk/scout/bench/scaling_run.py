@@ -13,10 +13,10 @@ from torch import Tensor
 from dtk.scout.bench.case import TORCH_DTYPES, gather, oracle, scattered_blocks
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.contender import OUR_TOLERANCE, relative_error
+from dtk.scout.bench.ours import OurKernel
 from dtk.scout.bench.roofline import kv_bytes
 from dtk.scout.bench.scaling import Point, Scaling, log_log_slope, token_counts
 from dtk.scout.bench.timing import Timings
-from dtk_kernels.workers import Workers
 
 __all__ = ["measure_scaling"]
 
@@ -34,13 +34,13 @@ class _Size:
 
 def measure_scaling(
     config: KernelBenchConfig,
-    workers: Workers,
+    kernel: OurKernel,
     time_in_turn: Callable[[dict[str, Callable[[], object]]], Timings],
     *,
     seed: int,
 ) -> Scaling:
     """Check our kernel at every size, then time it, with the first dtype and group size of the settings."""
-    run = _ScalingRun(config, workers, torch.Generator().manual_seed(seed))
+    run = _ScalingRun(config, kernel, torch.Generator().manual_seed(seed))
     largest = config.scaling_tokens
     fixed = min(config.selected_tokens, largest)
     growing = [run.size(tokens, largest) for tokens in token_counts(min(_SMALLEST, largest), largest)]
@@ -57,7 +57,7 @@ def measure_scaling(
     return Scaling(
         dtype=config.dtypes[0],
         group_size=config.group_sizes[0],
-        threads=workers.num_threads,
+        threads=kernel.threads,
         by_selected_tokens=by_selected,
         log_log_slope=log_log_slope(by_selected),
         by_context_tokens=by_context,
@@ -70,9 +70,9 @@ def measure_scaling(
 class _ScalingRun:
     """One large pool, and selections of it."""
 
-    def __init__(self, config: KernelBenchConfig, workers: Workers, generator: torch.Generator) -> None:
+    def __init__(self, config: KernelBenchConfig, kernel: OurKernel, generator: torch.Generator) -> None:
         self.config = config
-        self.workers = workers
+        self.kernel = kernel
         self.generator = generator
         self.keys, self.values = self._pool(), self._pool()
         heads = config.kv_heads * config.group_sizes[0]
@@ -103,9 +103,7 @@ class _ScalingRun:
 
     def attend(self, size: _Size) -> Tensor:
         """Run our kernel once."""
-        return self.workers.submit_sparse_decode_attention(
-            self.query, self.keys, self.values, size.block_table, size.block_lengths
-        ).wait()[0]
+        return self.kernel(self.query, self.keys, self.values, size.block_table, size.block_lengths)
 
     def calls(self, sizes: list[_Size]) -> dict[str, Callable[[], object]]:
         """Return a call for each size, by its index."""
