@@ -57,7 +57,9 @@ void wait(const Submitted& submitted, bool take_part) {
   {
     const py::gil_scoped_release release;
     raised = take_part && help(submitted);
-    while (!raised && !job.wait_for(kSignalCheck)) raised = interrupted();
+    while (!raised && !job.wait_for(kSignalCheck)) {
+      raised = interrupted() || (take_part && help(submitted));
+    }
   }
   if (raised) throw py::error_already_set();
   job.rethrow_error();

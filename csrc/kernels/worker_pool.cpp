@@ -28,6 +28,10 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+void drop_done(std::vector<std::shared_ptr<Job>>& jobs) {
+  std::erase_if(jobs, [](const std::shared_ptr<Job>& job) { return job->done(); });
+}
+
 }  // namespace
 
 WorkerPool::WorkerPool(int num_threads, int threads_per_sequence)
@@ -64,7 +68,8 @@ void WorkerPool::help(const std::shared_ptr<Job>& job, const Job::Stop& stop) {
   State& state = *state_;
   {
     const std::lock_guard lock(state.mutex);
-    if (state.grouped || state.jobs.empty() || state.jobs.front() != job) return;
+    drop_done(state.running);
+    if (state.grouped || !state.running.empty() || state.jobs.empty() || state.jobs.front() != job) return;
     ++state.num_helpers;
   }
   Scratch scratch;
@@ -112,7 +117,10 @@ void WorkerPool::work(State& state) {
 
 // Call with the mutex held, when no task of the job is left to claim.
 void WorkerPool::leave(State& state, const std::shared_ptr<Job>& job) {
-  if (!state.jobs.empty() && state.jobs.front() == job) state.jobs.pop_front();
+  if (state.jobs.empty() || state.jobs.front() != job) return;
+  state.jobs.pop_front();
+  state.running.push_back(job);
+  drop_done(state.running);
 }
 
 }  // namespace dtk

@@ -24,9 +24,9 @@ class WorkerPool {
 
   // Throws std::runtime_error after close() and in a forked child.
   void submit(std::shared_ptr<Job> job);
-  // Lets the calling thread, which has nothing else to do, take part in a job whose turn it is. Not if
-  // threads are grouped: an outsider would be one thread too many for a sequence. `stop` is asked between
-  // tasks.
+  // Lets the calling thread, which has nothing else to do, take part in a job if all earlier ones are done
+  // (one thread's jobs are done in order, and stay so). Not if threads are grouped: an outsider would be one
+  // thread too many for a sequence. `stop` is asked between tasks.
   void help(const std::shared_ptr<Job>& job, const Job::Stop& stop);
   // Finishes all submitted jobs and ends the threads. May be called again, and from several threads.
   void close();
@@ -41,7 +41,8 @@ class WorkerPool {
     std::condition_variable helper_left;
     std::mutex mutex;
     std::condition_variable work;
-    std::deque<std::shared_ptr<Job>> jobs;
+    std::deque<std::shared_ptr<Job>> jobs;      // with tasks left to claim
+    std::vector<std::shared_ptr<Job>> running;  // all their tasks are claimed, some not done
     bool closing = false;
     std::mutex join_mutex;
     std::vector<std::thread> threads;

@@ -59,8 +59,8 @@ class Job(Generic[_Result]):
 
         Args:
             take_part: Work on the job's remaining tasks instead of sleeping, as one thread more than the
-                workers have, once all earlier jobs are under way. It spares the wait for threads to wake up.
-                Workers with `threads_per_sequence`, or without the compiled module, are not helped.
+                workers have, if all earlier jobs are done. It spares the wait for threads to wake up. Workers
+                with `threads_per_sequence`, or without the compiled module, are not helped.
 
         Raises:
             Exception: What the worker raised.
