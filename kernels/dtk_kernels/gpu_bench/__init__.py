@@ -5,8 +5,9 @@ float64, and only what is right is timed. Times are medians of rounds in which a
 sets of data that together do not fit the caches, as successive layers of a model would have it. Left out:
 other GPUs than the first one, and kernels of other families.
 
-The modules: `cases` (what is run, and its bytes), `checks` (values), `problems` and `peers` (what is called),
-`timing` (how), `report` (what comes out), `run` (in what order, and the command line).
+The modules: `cases` (what is run, and its bytes), `checks` and `answers` (values), `problems`, `peers` and
+`tune` (what is called), `timing` (how), `bench` (in what order), `report` (what comes out), `run` (the
+command line).
 """
 
 __all__: list[str] = []

@@ -93,8 +93,14 @@ class Bench:
             OutOfTimeError: the budget ends before there are three rounds.
         """
         contenders = self._contenders(case)
-        if contenders is None:
-            return None
+        return None if contenders is None else self.measure(case, contenders)
+
+    def measure(self, case: Case, contenders: Mapping[str, Sequence[Call]]) -> dict[str, Any]:
+        """Let contenders and plain traffic take turns, and return what came of it.
+
+        Raises:
+            OutOfTimeError: the budget ends before there are three rounds.
+        """
         runs, counts = dict(self.limits.calls), dict.fromkeys(self.limits.calls, 1)
         captured = {}
         for name, calls in contenders.items():
@@ -153,11 +159,24 @@ def _figures(case: Case, times: Times, memory_bandwidth: float) -> dict[str, Any
     }
 
 
-def time_cases(bench: Bench, chosen: Sequence[Case], report: dict[str, Any], save: Call) -> None:
+def time_cases(
+    bench: Bench,
+    chosen: Sequence[Case],
+    report: dict[str, Any],
+    save: Call,
+    time: Callable[[Case], dict[str, Any] | None],
+) -> None:
     """Time cases into the report and save it after each, until all are done or the budget is spent.
 
     `report["status"]` becomes "complete", or "stopped early" with the cases that are missing. A case that
     fails is noted, and the next one is tried.
+
+    Args:
+        bench: the run.
+        chosen: which cases.
+        report: gets "rows", "wrong" (names), "notes", "status" and perhaps "not_timed" (names).
+        save: called after each case and at the end.
+        time: returns a case's row, or None if what it computes is wrong; `bench.time` or another.
     """
     longest_s = 0.0
     report["notes"] = bench.notes
@@ -166,7 +185,7 @@ def time_cases(bench: Bench, chosen: Sequence[Case], report: dict[str, Any], sav
         try:
             if not bench.budget.allows(longest_s):
                 raise OutOfTimeError
-            row = bench.time(case)
+            row = time(case)
         except OutOfTimeError:
             report["status"] = "stopped early"
             report["not_timed"] = [missing.name for missing in chosen[index:]]

@@ -5,7 +5,7 @@ Free of torch, so that what a run would do can be listed and counted anywhere.
 
 from dataclasses import dataclass
 
-__all__ = ["ITEM_BYTES", "NUM_SELECTED", "Case", "cases"]
+__all__ = ["ITEM_BYTES", "NUM_SELECTED", "Case", "cases", "tuned_cases"]
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 NUM_SELECTED = 64
@@ -103,3 +103,8 @@ def cases(*, quick: bool = False) -> list[Case]:
     ]
     moves = [Case("gather_blocks", "bf16", 16), Case("merge_partials", "fp32", 16)]
     return list(dict.fromkeys([*telling, *shapes, *context, *moves]))
+
+
+def tuned_cases() -> list[Case]:
+    """Return what launch plans are compared on: few, some and many sequences."""
+    return [Case("sparse_decode_attention", "bf16", batch) for batch in (16, 1, 40)]

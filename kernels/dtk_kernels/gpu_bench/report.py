@@ -50,11 +50,11 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the timed cases as text, a line for each contender."""
-    lines = [f"{'case':52} {'contender':26} {'us a call':>10} {'GB/s':>8} {'of limit':>9}"]
+    lines = [f"{'case':52} {'contender':42} {'us a call':>10} {'GB/s':>8} {'of limit':>9}"]
     for row in rows:
         for name, times in row["contenders"].items():
             lines.append(
-                f"{row['case']:52} {name:26} {times['median_s'] * 1e6:10.1f}"
+                f"{row['case']:52} {name:42} {times['median_s'] * 1e6:10.1f}"
                 f" {times['bytes_per_s'] / 1e9:8.0f} {times['fraction_of_memory_bandwidth']:9.2f}"
             )
     return "\n".join(lines)

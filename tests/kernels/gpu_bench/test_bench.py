@@ -8,55 +8,14 @@ import torch
 
 from dtk_kernels.gpu_bench import bench, peers, problems
 from dtk_kernels.gpu_bench.cases import Case
-from dtk_kernels.gpu_bench.timing import Budget, one_by_one
+from tests.kernels.gpu_bench.fakes import Clock, make_bench
 
-pytestmark = pytest.mark.interp
+pytestmark = [pytest.mark.interp, pytest.mark.usefixtures("_interpreted")]
 
 CPU = torch.device("cpu")
 ATTENTION = Case(
     "sparse_decode_attention", "fp32", 2, tokens=10, block_size=4, group_size=2, num_kv_heads=2, head_dim=16
 )
-
-
-@pytest.fixture(autouse=True)
-def _interpreted() -> None:
-    from dtk_kernels.triton_support import interpreting
-
-    if not interpreting():
-        pytest.skip("Triton compiles in this process")
-
-
-class Clock:
-    """Makes every call once and says that it takes a second; wall time passes as it is told."""
-
-    def __init__(self, wall_s_a_call: float = 0.0) -> None:
-        self.now_s = 0.0
-        self._wall_s = wall_s_a_call
-        self._known: dict[int, Callable[[], object]] = {}
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def time(self, call: Callable[[], object]) -> float:
-        if id(call) not in self._known:  # interpreted kernels are slow, and once is enough
-            self._known[id(call)] = call
-            call()
-        self.now_s += self._wall_s
-        return 1.0
-
-
-def make_bench(clock: Clock, lines: list[str], **settings: Any) -> bench.Bench:
-    arguments: dict[str, Any] = {
-        "device": CPU,
-        "budget": Budget(100.0, clock),
-        "clock": clock,
-        "capture": one_by_one,
-        "cache_bytes": 0,
-        "limits": bench.Limits(4096, CPU),
-        "say": lines.append,
-        "rounds": 5,
-    }
-    return bench.Bench(**arguments | settings)
 
 
 def operations() -> list[Case]:
@@ -71,7 +30,7 @@ def test_a_run_of_every_operation() -> None:
     run = make_bench(Clock(), lines)
     report: dict[str, Any] = {"rows": [], "wrong": []}
     saved: list[int] = []
-    bench.time_cases(run, operations(), report, lambda: saved.append(len(report["rows"])))
+    bench.time_cases(run, operations(), report, lambda: saved.append(len(report["rows"])), run.time)
     assert report["status"] == "complete"
     assert saved == [1, 2, 3, 4, 5, 6, 6]
     assert report["wrong"] == []
@@ -96,7 +55,7 @@ def test_the_budget_ends_a_run_with_what_there_is() -> None:
     run = make_bench(clock, [], flashinfer=False)
     chosen = [ATTENTION, ATTENTION, ATTENTION, ATTENTION]
     report: dict[str, Any] = {"rows": [], "wrong": []}
-    bench.time_cases(run, chosen, report, lambda: None)
+    bench.time_cases(run, chosen, report, lambda: None, run.time)
     assert report["status"] == "stopped early"
     assert len(report["rows"]) == 2
     assert report["not_timed"] == [ATTENTION.name] * 2
@@ -120,7 +79,8 @@ def test_wrong_results_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problems.Attention, "ours", lambda self, copy: (right(self, copy)[0] + 0.1, None))
     lines: list[str] = []
     report: dict[str, Any] = {"rows": [], "wrong": []}
-    bench.time_cases(make_bench(Clock(), lines, flashinfer=False), [ATTENTION], report, lambda: None)
+    run = make_bench(Clock(), lines, flashinfer=False)
+    bench.time_cases(run, [ATTENTION], report, lambda: None, run.time)
     assert report["rows"] == []
     assert report["wrong"] == [ATTENTION.name]
     assert lines == [f"WRONG {ATTENTION.name}: not what torch's attention gives; not timed"]
@@ -134,7 +94,7 @@ def test_a_case_that_fails_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch)
     run = make_bench(Clock(), [], flashinfer=False)
     report: dict[str, Any] = {"rows": [], "wrong": []}
     score = Case("block_score", "fp32", 1)
-    bench.time_cases(run, [score, ATTENTION], report, lambda: None)
+    bench.time_cases(run, [score, ATTENTION], report, lambda: None, run.time)
     assert report["wrong"] == [score.name]
     assert [row["case"] for row in report["rows"]] == [ATTENTION.name]
     assert run.notes == [

@@ -13,7 +13,7 @@ from dtk_kernels._registry import OPERATION_PACKAGES
 from dtk_kernels.gpu_bench.answers import exact_attention, exact_merge, exact_scores
 from dtk_kernels.gpu_bench.checks import ON_A_GPU, Check, Sizes, run_checks
 
-pytestmark = pytest.mark.interp
+pytestmark = [pytest.mark.interp, pytest.mark.usefixtures("_interpreted")]
 
 CPU = torch.device("cpu")
 TINY = Sizes(
@@ -24,14 +24,6 @@ TINY = Sizes(
     num_blocks=5,
 )
 ONE = replace(TINY, dtypes=("fp32",), attention=((16, 4, 2),))
-
-
-@pytest.fixture(autouse=True)
-def _interpreted() -> None:
-    from dtk_kernels.triton_support import interpreting
-
-    if not interpreting():
-        pytest.skip("Triton compiles in this process")
 
 
 def test_every_operation_is_checked_and_right() -> None:

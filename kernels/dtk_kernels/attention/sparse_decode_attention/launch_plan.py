@@ -3,7 +3,7 @@
 Decode attention reads each key and value once, so a plan is good if enough bytes are on their way at any
 time (an H200 needs some 30 KiB a multiprocessor) and if all multiprocessors stay busy until the end. The
 figures here come from what the compiler makes of the kernel (registers, shared memory) and from arithmetic;
-no GPU has tuned them yet.
+no GPU has tuned them yet (`python benchmarks/gpu_kernels.py --tune` compares others).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,15 @@ import torch
 
 from dtk_kernels.triton_support import ceil_div, next_power_of_2
 
-__all__ = ["Tiles", "columns_for_each_split", "programs_at_once", "split_count", "tiles_for"]
+__all__ = [
+    "Pipeline",
+    "Tiles",
+    "columns_for_each_split",
+    "pipeline_for",
+    "programs_at_once",
+    "split_count",
+    "tiles_for",
+]
 
 _MIN_DOT = 16  # rows, columns and summands that tl.dot wants at least; tensor cores have 16 rows anyway
 _MAX_ROWS = 32  # more query heads in one program spill registers
@@ -27,6 +35,21 @@ _REGISTERS = 65536  # of a multiprocessor
 _LEAST_LOAD = 0.5  # with fewer than half of the places taken, latency bounds the speed, not bandwidth
 _MERGE = 0.5  # the second launch
 _PARTIAL = 0.25  # writing and reading a partial result of 8 query heads, beside a tile of K and V
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What is free to choose: all that changes speed alone.
+
+    Attributes:
+        tokens: tokens a tile, padded.
+        buffers: tiles of K, and of V, that shared memory holds: the one at work and those on their way.
+        num_warps: warps a program.
+    """
+
+    tokens: int
+    buffers: int
+    num_warps: int
 
 
 @dataclass(frozen=True)
@@ -60,35 +83,55 @@ class Tiles:
     shared_bytes: int
 
 
-@lru_cache(maxsize=256)
-def tiles_for(
-    query: torch.dtype, pool: torch.dtype, *, head_dim: int, block_size: int, group_size: int
-) -> Tiles:
-    """Return the tiles for query and pool dtypes, head size, tokens a block and query heads a KV head."""
-    in_fp32 = query != pool or pool == torch.float32
-    channels = next_power_of_2(head_dim, at_least=_MIN_DOT)
-    rows = min(next_power_of_2(group_size, at_least=_MIN_DOT), _MAX_ROWS)
+def pipeline_for(query: torch.dtype, pool: torch.dtype, *, head_dim: int, group_size: int) -> Pipeline:
+    """Return the pipeline for query and pool dtypes, head size and query heads a KV head."""
+    in_fp32, rows, channels = _padding(query, pool, head_dim, group_size)
     # 16 KiB of K in 16 bits; half of that in fp32 or converted to it, where operands fill the registers.
     wanted = (2048 if pool == torch.float32 else 4096 if in_fp32 else 8192) // channels
     tokens = min(max(wanted, _MIN_DOT), _MAX_TOKENS)
-    columns = max(tokens // block_size, 1)
+    return Pipeline(
+        tokens=tokens,
+        buffers=2 if 4 * tokens * channels * pool.itemsize <= _MAX_BUFFER_BYTES else 1,
+        num_warps=8 if in_fp32 and rows * channels > 16 * 128 else 4,
+    )
+
+
+def _padding(query: torch.dtype, pool: torch.dtype, head_dim: int, group_size: int) -> tuple[bool, int, int]:
+    """Whether products are taken in fp32; rows and channels of a tile."""
+    in_fp32 = query != pool or pool == torch.float32
+    rows = min(next_power_of_2(group_size, at_least=_MIN_DOT), _MAX_ROWS)
+    return in_fp32, rows, next_power_of_2(head_dim, at_least=_MIN_DOT)
+
+
+@lru_cache(maxsize=256)
+def tiles_for(
+    query: torch.dtype,
+    pool: torch.dtype,
+    *,
+    head_dim: int,
+    block_size: int,
+    group_size: int,
+    pipeline: Pipeline | None = None,
+) -> Tiles:
+    """Return the tiles for query and pool dtypes, head size, tokens a block and query heads a KV head."""
+    if pipeline is None:
+        pipeline = pipeline_for(query, pool, head_dim=head_dim, group_size=group_size)
+    in_fp32, rows, channels = _padding(query, pool, head_dim, group_size)
+    columns = max(pipeline.tokens // block_size, 1)
     scalar_lookup = columns <= _SCALAR_COLUMNS
-    tile_bytes = tokens * channels * pool.itemsize
-    # K and V each have as many buffers as the pipeline looks ahead. A vector lookup goes through the pipeline
-    # too, and takes as many stages again.
-    buffers = 2 if 4 * tile_bytes <= _MAX_BUFFER_BYTES else 1
     return Tiles(
         rows=rows,
         head_chunks=ceil_div(group_size, rows),
-        tokens=tokens,
+        tokens=pipeline.tokens,
         columns=columns,
-        tiles_per_block=ceil_div(block_size, tokens),
+        tiles_per_block=ceil_div(block_size, pipeline.tokens),
         scalar_lookup=scalar_lookup,
         channels=channels,
         in_fp32=in_fp32,
-        num_warps=8 if in_fp32 and rows * channels > 16 * 128 else 4,
-        num_stages=1 + (buffers if scalar_lookup else 2 * buffers),
-        shared_bytes=2 * buffers * tile_bytes,
+        num_warps=pipeline.num_warps,
+        # A vector lookup goes through the pipeline, too, and takes as many stages again.
+        num_stages=1 + pipeline.buffers * (1 if scalar_lookup else 2),
+        shared_bytes=2 * pipeline.buffers * pipeline.tokens * channels * pool.itemsize,
     )
 
 

@@ -24,6 +24,7 @@ import triton.language as tl
 
 from dtk_kernels.attention.merge_partials.triton_kernel import merge_partials
 from dtk_kernels.attention.sparse_decode_attention.launch_plan import (
+    Pipeline,
     Tiles,
     columns_for_each_split,
     tiles_for,
@@ -206,6 +207,7 @@ def sparse_decode_attention(
     *,
     scale: float | None = None,
     columns_per_split: int | None = None,
+    pipeline: Pipeline | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of one query token a sequence over the listed blocks.
 
@@ -217,6 +219,7 @@ def sparse_decode_attention(
         block_lengths: `[B, G, N]` int32 valid tokens of each listed block.
         scale: factor on q.k; 1/sqrt(D) by default.
         columns_per_split: table columns a program walks; by default enough programs to fill the GPU.
+        pipeline: how a program walks them; by default what the launch plan says.
 
     Returns:
         `(output [B, Hq, D] fp32, natural-log lse [B, Hq] fp32)`; (0, -inf) for an empty selection.
@@ -232,7 +235,12 @@ def sparse_decode_attention(
     group_size = num_query_heads // num_kv_heads
     query, block_table, block_lengths = map(_last_dim_dense, (query, block_table, block_lengths))
     tiles = tiles_for(
-        query.dtype, keys.dtype, head_dim=head_dim, block_size=block_size, group_size=group_size
+        query.dtype,
+        keys.dtype,
+        head_dim=head_dim,
+        block_size=block_size,
+        group_size=group_size,
+        pipeline=pipeline,
     )
     if columns_per_split is None:
         programs = batch * num_kv_heads * tiles.head_chunks
