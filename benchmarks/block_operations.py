@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dtk_kernels import status
-from dtk_kernels.benchmark.block_cases import Case, cases
+from dtk_kernels.benchmark.attention_cases import attention_cases
+from dtk_kernels.benchmark.case import Case
+from dtk_kernels.benchmark.kv_cases import kv_cases
 from dtk_kernels.benchmark.timing import median_seconds
 
 
@@ -32,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)  # as many as a kernel uses that runs on the calling thread
     rows = []
-    for operation, make in cases(small=options.small):
+    for operation, make in chain(attention_cases(small=options.small), kv_cases(small=options.small)):
         if options.only in operation:
             rows.append(measured(make(), options.rounds))
             print(".", end="", file=sys.stderr, flush=True)

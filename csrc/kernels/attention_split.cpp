@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "dispatch.hpp"
-#include "merge_partials.hpp"
 
 namespace dtk {
 namespace {
@@ -61,7 +60,7 @@ void AttentionSplit::merge(std::int64_t list) const {
   a.num_partials = num_chunks_;
   a.num_rows = arguments_.group_size;
   a.head_dim = arguments_.head_dim;
-  merge_partials(a, {0, a.num_rows});
+  kernels().merge_partials(a, {0, a.num_rows});
 }
 
 }  // namespace dtk

@@ -7,7 +7,6 @@
 
 #include "attention_split.hpp"
 #include "dispatch.hpp"
-#include "merge_partials.hpp"
 #include "select_blocks.hpp"
 
 namespace py = pybind11;
@@ -60,7 +59,7 @@ void merge(const TensorView& outputs, const TensorView& lses, const TensorView& 
   a.num_rows = lses.shape[1];
   a.head_dim = outputs.shape[2];
   const py::gil_scoped_release release;
-  merge_partials(a, {0, a.num_rows});
+  kernels().merge_partials(a, {0, a.num_rows});
 }
 
 }  // namespace

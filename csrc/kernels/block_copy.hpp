@@ -46,6 +46,7 @@ class BlockCopy {
   std::int64_t source_block_stride_, target_block_stride_;
   std::vector<Dim> dims_;
   std::int64_t run_bytes_, block_bytes_;
+  bool streams_;  // past the cache
   std::vector<Pair> pairs_;
 };
 

@@ -72,6 +72,14 @@ struct SelectArguments {
   std::int64_t batch, num_groups, num_blocks, num_selected;
 };
 
+struct MergeArguments {
+  const float* outputs;  // dense [num_partials, num_rows, head_dim]
+  const float* lses;     // dense [num_partials, num_rows]
+  float* output;         // dense [num_rows, head_dim]
+  float* lse;            // dense [num_rows]
+  std::int64_t num_partials, num_rows, head_dim;
+};
+
 // The first wrong table entry that a kernel met, if any. What it computed is then void.
 struct TableError {
   enum Kind : std::int32_t { kNone = 0, kBlockId = 1, kBlockLength = 2 } kind;
@@ -90,6 +98,7 @@ struct KernelTable {
   std::int64_t (*select_scratch)(const SelectArguments&);
   // Rows are (sequence, group) pairs; none forces more than num_selected columns.
   void (*select_blocks)(const SelectArguments&, Range rows, float* scratch);
+  void (*merge_partials)(const MergeArguments&, Range rows);
 };
 
 extern const KernelTable kGenericKernels;

@@ -12,11 +12,13 @@ constexpr int kOutputSums = 16;
 #include "units/query.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
+#include "units/merge.inc"
 #include "units/scores.inc"
 #include "units/select.inc"
 }  // namespace
 
 namespace dtk {
-const KernelTable kAvx512Kernels = {"avx512",    attention_scratch, attention_task, score_scratch,
-                                    block_score, block_digest,      select_scratch, select_blocks};
+const KernelTable kAvx512Kernels = {"avx512",       attention_scratch, attention_task,
+                                    score_scratch,  block_score,       block_digest,
+                                    select_scratch, select_blocks,     merge_partials};
 }  // namespace dtk

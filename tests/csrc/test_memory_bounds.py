@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import ctypes, mmap
 import torch
-from dtk_kernels.attention import block_digest, block_score, merge_partials, sparse_decode_attention
+from dtk_kernels.attention import block_digest, block_score, merge_partials, select_blocks
+from dtk_kernels.attention import sparse_decode_attention
 from dtk_kernels.kv import copy_blocks_, gather_blocks
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -40,6 +41,10 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
         digests = block_digest(pool, lengths[0, 0], implementation="native")
         low, high = map(at_the_edge, digests)
         block_score(query, low, high, table[0], implementation="native")
+        select_blocks(
+            at_the_edge(torch.randn(1, 2, head_dim)), 3, implementation="native",
+            forced=at_the_edge(torch.ones(1, head_dim, dtype=torch.bool) & (torch.arange(head_dim) == 0)),
+        )
         merge_partials(
             at_the_edge(torch.randn(2, 1, head_dim)), at_the_edge(torch.zeros(2, 1)), implementation="native"
         )
@@ -47,6 +52,11 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
         target = at_the_edge(torch.zeros_like(pool))
         copy_blocks_(pool, table[0, 0], target, table[0, 0], implementation="native")
         assert torch.equal(target, pool)
+large = at_the_edge(torch.ones(33, 524_287, dtype=torch.int8))  # as much as goes past the cache
+target = at_the_edge(torch.zeros_like(large))
+ids = torch.arange(33, dtype=torch.int32)
+copy_blocks_(large, ids, target, ids, implementation="native")
+assert torch.equal(target, large)
 print("unharmed")
 """
 

@@ -1,0 +1,50 @@
+"""Interleaved medians, by a clock that only the timed calls move."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from dtk_kernels.benchmark import timing
+
+
+class Clock:
+    """Stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.turns: list[str] = []
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def call(self, name: str, durations: list[float]) -> Callable[[], None]:
+        """A call that takes the given times, and the last of them from then on."""
+
+        def run() -> None:
+            self.turns.append(name)
+            self.now += durations.pop(0) if len(durations) > 1 else durations[0]
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    return clock
+
+
+def test_calls_run_in_turns_and_the_median_ignores_slow_samples(clock: Clock) -> None:
+    calls = {"first": clock.call("first", [0.5] * 8 + [0.25]), "second": clock.call("second", [2.0])}
+    seconds = timing.median_seconds(calls, rounds=9, least_sample_s=0.1)
+    assert seconds == {"first": 0.25, "second": 2.0}
+    switches = sum(before != after for before, after in itertools.pairwise(clock.turns))
+    assert switches >= 2 * 9 - 1
+
+
+def test_short_calls_are_repeated_until_a_sample_lasts(clock: Clock) -> None:
+    calls = {"short": clock.call("short", [2**-20])}
+    seconds = timing.median_seconds(calls, rounds=3, least_sample_s=2**-10)
+    assert seconds["short"] == pytest.approx(2**-20)
+    assert len(clock.turns) >= 3 * 2**10
