@@ -47,14 +47,15 @@ bool Job::work(std::int64_t threads_per_sequence, Scratch& scratch, const Stop& 
   const std::int64_t tasks = counts_.tasks_per_sequence;
   const std::int64_t places = std::min(threads_per_sequence, tasks);
   while (true) {
+    if (stop && stop()) return false;
     const std::int64_t sequence = next_place_.fetch_add(1, std::memory_order_relaxed) / places;
     if (sequence >= counts_.num_sequences) return true;
     std::atomic<std::int64_t>& next_task = next_task_[static_cast<std::size_t>(sequence)];
-    while (true) {
-      if (stop && stop()) return false;
-      const std::int64_t task = next_task.fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks) break;
+    std::int64_t task = 0;
+    while ((task = next_task.fetch_add(1, std::memory_order_relaxed)) < tasks) {
       run_task(sequence * tasks + task, scratch);
+      // Only after a task: a sequence of one has one place, and nobody else would look there.
+      if (stop && stop()) return false;
     }
   }
 }

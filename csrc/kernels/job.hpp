@@ -37,7 +37,7 @@ class Job {
 
   // Runs tasks until none is left that no thread has claimed; returns whether it got there. At most
   // `threads_per_sequence` threads work on one sequence at a time; they take up the sequences in order.
-  // `stop` is asked before each task; a thread that stops must not have been alone on its sequence.
+  // `stop` is asked between tasks; of the threads that have a place on a sequence, one must not stop.
   bool work(std::int64_t threads_per_sequence, Scratch& scratch, const Stop& stop = nullptr);
 
   bool done() const { return num_unfinished_.load(std::memory_order_acquire) == 0; }

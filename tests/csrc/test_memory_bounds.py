@@ -1,15 +1,19 @@
-"""Native kernels read nothing past the end of a tensor: here an unreadable page follows each."""
+"""Native kernels read nothing past what is listed: here an unreadable page follows each tensor and token."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from dtk_kernels import status
 
-SCRIPT = """
-import ctypes, mmap
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.native, pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")]
+
+PRELUDE = """
+import ctypes, itertools, math, mmap
 import torch
 from dtk_kernels.attention import block_digest, block_score, merge_partials, select_blocks
 from dtk_kernels.attention import sparse_decode_attention
@@ -18,40 +22,50 @@ from dtk_kernels.kv import copy_blocks_, gather_blocks
 libc = ctypes.CDLL(None, use_errno=True)
 maps = []  # never unmapped: tensors point into them
 
-def at_the_edge(tensor):
-    size = -(-tensor.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, size + mmap.PAGESIZE)
+# A dense tensor of which only the first values can be touched: unreadable pages follow.
+def before_the_edge(shape, dtype, num_readable):
+    item = dtype.itemsize
+    size = -(-num_readable * item // mmap.PAGESIZE) * mmap.PAGESIZE
+    beyond = (math.prod(shape) - num_readable) * item // mmap.PAGESIZE * mmap.PAGESIZE + mmap.PAGESIZE
+    memory = mmap.mmap(-1, size + beyond)
     maps.append(memory)
     guard = ctypes.addressof(ctypes.c_char.from_buffer(memory, size))
-    assert libc.mprotect(ctypes.c_void_p(guard), mmap.PAGESIZE, 0) == 0
-    copy = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=size - tensor.nbytes)
-    return copy.view(tensor.shape).copy_(tensor)
+    assert libc.mprotect(ctypes.c_void_p(guard), beyond, 0) == 0
+    flat = torch.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=size - num_readable * item)
+    return flat.view(shape)
 
-if {overrun}:
-    edge = at_the_edge(torch.zeros(8))
-    ctypes.c_char.from_address(edge.data_ptr() + edge.nbytes).value
+def at_the_edge(tensor):
+    return before_the_edge(tensor.shape, tensor.dtype, tensor.numel()).copy_(tensor)
 
-for dtype in (torch.float32, torch.float16, torch.bfloat16):
-    for head_dim in (1, 3, 7, 8, 9, 12, 15, 31, 33, 66):
-        query = at_the_edge(torch.randn(1, 5, head_dim).to(dtype))
-        pool = at_the_edge(torch.randn(2, 1, 3, head_dim).to(dtype))
-        table = at_the_edge(torch.tensor([[[0, 1]]], dtype=torch.int32))
-        lengths = at_the_edge(torch.tensor([[[3, 3]]], dtype=torch.int32))
-        sparse_decode_attention(query, pool, pool, table, lengths, implementation="native")
-        digests = block_digest(pool, lengths[0, 0], implementation="native")
-        low, high = map(at_the_edge, digests)
-        block_score(query, low, high, table[0], implementation="native")
-        select_blocks(
-            at_the_edge(torch.randn(1, 2, head_dim)), 3, implementation="native",
-            forced=at_the_edge(torch.ones(1, head_dim, dtype=torch.bool) & (torch.arange(head_dim) == 0)),
-        )
-        merge_partials(
-            at_the_edge(torch.randn(2, 1, head_dim)), at_the_edge(torch.zeros(2, 1)), implementation="native"
-        )
-        gather_blocks(pool, table[0, 0], implementation="native")
-        target = at_the_edge(torch.zeros_like(pool))
-        copy_blocks_(pool, table[0, 0], target, table[0, 0], implementation="native")
-        assert torch.equal(target, pool)
+def cut_short(tensor, num_readable):
+    copy = before_the_edge(tensor.shape, tensor.dtype, num_readable)
+    copy.flatten()[:num_readable].copy_(tensor.flatten()[:num_readable])
+    return copy
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""
+
+WHOLE_TENSORS = """
+for dtype, head_dim in itertools.product(DTYPES, (1, 3, 7, 8, 9, 12, 15, 31, 33, 66)):
+    query = at_the_edge(torch.randn(1, 5, head_dim).to(dtype))
+    pool = at_the_edge(torch.randn(2, 1, 3, head_dim).to(dtype))
+    table = at_the_edge(torch.tensor([[[0, 1]]], dtype=torch.int32))
+    lengths = at_the_edge(torch.tensor([[[3, 3]]], dtype=torch.int32))
+    sparse_decode_attention(query, pool, pool, table, lengths, implementation="native")
+    digests = block_digest(pool, lengths[0, 0], implementation="native")
+    low, high = map(at_the_edge, digests)
+    block_score(query, low, high, table[0], implementation="native")
+    select_blocks(
+        at_the_edge(torch.randn(1, 2, head_dim)), 3, implementation="native",
+        forced=at_the_edge(torch.ones(1, head_dim, dtype=torch.bool) & (torch.arange(head_dim) == 0)),
+    )
+    merge_partials(
+        at_the_edge(torch.randn(2, 1, head_dim)), at_the_edge(torch.zeros(2, 1)), implementation="native"
+    )
+    gather_blocks(pool, table[0, 0], implementation="native")
+    target = at_the_edge(torch.zeros_like(pool))
+    copy_blocks_(pool, table[0, 0], target, table[0, 0], implementation="native")
+    assert torch.equal(target, pool)
 large = at_the_edge(torch.ones(33, 524_287, dtype=torch.int8))  # as much as goes past the cache
 target = at_the_edge(torch.zeros_like(large))
 ids = torch.arange(33, dtype=torch.int32)
@@ -60,21 +74,51 @@ assert torch.equal(target, large)
 print("unharmed")
 """
 
+# The last listed token of the last block ends at the unreadable page; the block before the list is NaN.
+PARTIAL_BLOCKS = """
+def int_tensor(*values):
+    return torch.tensor(values, dtype=torch.int32)
 
-def run(*, overrun: bool) -> subprocess.CompletedProcess[str]:
-    script = SCRIPT.replace("{overrun}", str(overrun))
-    command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+for dtype, head_dim, block_size in itertools.product(DTYPES, (1, 5, 16, 20, 64, 100, 128), (5, 16, 70)):
+    for length in {1, 2, 3, 4, block_size // 2, block_size - 1}:
+        query = torch.randn(1, 3, head_dim)
+        keys, values = torch.randn(2, 3, 1, block_size, head_dim).to(dtype)
+        keys[0], values[0] = math.nan, math.nan
+        tables = int_tensor(1, 2)[None, None], int_tensor(block_size, length)[None, None]
+        expected = sparse_decode_attention(query, keys, values, *tables, implementation="reference")
+        readable = (2 * block_size + length) * head_dim
+        keys, values = cut_short(keys, readable), cut_short(values, readable)
+        result = sparse_decode_attention(query, keys, values, *tables, implementation="native")
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        digests = block_digest(keys, int_tensor(0, block_size, length), implementation="native")
+        assert not any(digest.isnan().any() for digest in digests)
+print("unharmed")
+"""
+
+OVERRUN = """
+edge = before_the_edge((8, 4), torch.float32, 31)
+print("before", flush=True)
+ctypes.c_char.from_address(edge.data_ptr() + 31 * 4).value
+"""
 
 
-@pytest.mark.native
-@pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
-def test_kernels_stay_inside_their_tensors() -> None:
-    process = run(overrun=False)
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + script],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=os.environ | environment,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("script", [WHOLE_TENSORS, PARTIAL_BLOCKS], ids=["whole tensors", "partial blocks"])
+@pytest.mark.parametrize("instruction_set", ["generic", "avx2", "avx512"])
+def test_kernels_stay_inside_what_they_are_given(instruction_set: str, script: str) -> None:
+    if instruction_set not in status.instruction_sets() + status.optional_instruction_sets():
+        pytest.skip(f"no {instruction_set} in this build on this CPU")
+    process = run(script, DTK_CPU_ISA=instruction_set)
     assert (process.returncode, process.stdout.strip()) == (0, "unharmed"), process.stderr
 
 
-@pytest.mark.native
-@pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
 def test_an_overrun_would_show() -> None:
-    assert run(overrun=True).returncode < 0
+    process = run(OVERRUN)
+    assert (process.returncode != 0, process.stdout.strip()) == (True, "before")
+    assert "Traceback" not in process.stderr
