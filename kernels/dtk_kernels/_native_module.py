@@ -11,9 +11,23 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["native_module", "warn_of_reference", "why_no_native_module"]
+__all__ = [
+    "InstructionSetError",
+    "NativeModuleRequiredError",
+    "native_module",
+    "warn_of_reference",
+    "why_no_native_module",
+]
 
 _logger = logging.getLogger("dtk_kernels")
+
+
+class InstructionSetError(ValueError):
+    """`DTK_CPU_ISA` names an instruction set that this build or this CPU does not have."""
+
+
+class NativeModuleRequiredError(ImportError):
+    """The compiled module is missing, and `DTK_REQUIRE_NATIVE` is 1."""
 
 
 @cache
@@ -24,8 +38,8 @@ def _load() -> tuple[ModuleType | None, str]:
     except ModuleNotFoundError as error:
         reason = f"the compiled module is not installed ({error})"
     except ImportError as error:
-        if os.environ.get("DTK_CPU_ISA"):
-            raise ValueError(str(error)) from error
+        if "DTK_CPU_ISA" in str(error):
+            raise InstructionSetError(str(error)) from error
         reason = f"the compiled module does not load ({error})"
     return None, reason
 
@@ -34,12 +48,12 @@ def native_module() -> ModuleType | None:
     """Return `dtk_kernels._native`, or None where it is missing.
 
     Raises:
-        ImportError: It is missing and `DTK_REQUIRE_NATIVE` is 1.
-        ValueError: `DTK_CPU_ISA` names an instruction set that this build or this CPU does not have.
+        NativeModuleRequiredError: It is missing and `DTK_REQUIRE_NATIVE` is 1.
+        InstructionSetError: `DTK_CPU_ISA` names an instruction set that this build or this CPU does not have.
     """
     module, reason = _load()
     if module is None and os.environ.get("DTK_REQUIRE_NATIVE") == "1":
-        raise ImportError(f"DTK_REQUIRE_NATIVE is 1, but {reason}")
+        raise NativeModuleRequiredError(f"DTK_REQUIRE_NATIVE is 1, but {reason}")
     return module
 
 

@@ -8,11 +8,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtk_kernels._native_module import native_module, why_no_native_module
+from dtk_kernels._native_module import (
+    InstructionSetError,
+    NativeModuleRequiredError,
+    native_module,
+    why_no_native_module,
+)
 from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
 
 __all__ = [
     "Implementation",
+    "InstructionSetError",
+    "NativeModuleRequiredError",
     "implementations",
     "instruction_set",
     "instruction_sets",
@@ -40,8 +47,8 @@ def implementations() -> dict[str, dict[str, Implementation]]:
     """Return, for each operation, the state of "reference", "native" and "triton".
 
     Raises:
-        ImportError: The compiled module is missing and `DTK_REQUIRE_NATIVE` is 1.
-        ValueError: `DTK_CPU_ISA` names an instruction set that this build or this CPU does not have.
+        NativeModuleRequiredError: The compiled module is missing and `DTK_REQUIRE_NATIVE` is 1.
+        InstructionSetError: `DTK_CPU_ISA` names an instruction set that this build or this CPU does not have.
     """
     states = {"reference": Implementation(live=True), "native": _native(), "triton": _triton()}
     unwritten = Implementation(live=False, reason="not written")

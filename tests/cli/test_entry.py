@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dtk.cli.interrupts import interrupts_held_back
 from tests.cli.terminal import run_dtk
 
 DTK = (sys.executable, "-m", "dtk")
@@ -84,6 +85,47 @@ def test_an_interrupt_during_the_imports_names_the_longest_command() -> None:
     words = ("scout", "bench", "kernel", "--json")
     done = _run(sys.executable, "-c", _STOPPED, *words, SIGNAL="SIGINT")
     assert json.loads(done.stdout)["command"] == "scout bench kernel"
+
+
+_STOPPED_IN_TORCH = """
+import os, signal, sys
+
+class Stop:
+    # In the middle of torch's own start-up, where it does not survive an exception.
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.nn":
+            os.kill(os.getpid(), signal.Signals[os.environ["SIGNAL"]])
+        if name == "dtk.scout.bench.case":
+            sys.stderr.write("torch is there\\n" if "torch.nn" in sys.modules else "torch is missing\\n")
+        return None
+
+sys.meta_path.insert(0, Stop())
+from dtk.cli.entry import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupt_waits_until_torch_is_imported(name: str, code: int) -> None:
+    words = ("scout", "bench", "kernel", "--json")
+    done = _run(sys.executable, "-c", _STOPPED_IN_TORCH, *words, SIGNAL=name)
+    assert (done.returncode, done.stderr) == (code, "torch is there\ndtk: interrupted\n")
+    assert json.loads(done.stdout)["error"]["message"] == "interrupted"
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    reached = []
+
+    def interrupt_twice() -> None:
+        with interrupts_held_back():
+            for count in (1, 2):
+                signal.raise_signal(signal.SIGINT)
+                reached.append(count)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_twice()
+    assert reached == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("delay_s", [0.05, 0.15, 0.3])

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from dtk import __version__, errors
 from dtk.cli import main, options, output
+from dtk_kernels import status
 from tests.cli.terminal import TERMINALS, plain, run_dtk
 
 FAILURES: dict[str, tuple[Callable[[], Exception], int, str]] = {
@@ -29,6 +30,8 @@ FAILURES: dict[str, tuple[Callable[[], Exception], int, str]] = {
     "not-testable": (lambda: errors.NotTestableError("no GPU here"), 3, "no GPU here"),
     "run": (lambda: errors.RunFailedError("rank 1 has gone"), 4, "rank 1 has gone"),
     "disk": (lambda: OSError(28, "No space left on device"), 4, "No space left on device"),
+    "instruction-set": (lambda: status.InstructionSetError("DTK_CPU_ISA is 'x'"), 2, "DTK_CPU_ISA is 'x'"),
+    "required": (lambda: status.NativeModuleRequiredError("DTK_REQUIRE_NATIVE is 1"), 3, "NATIVE is 1"),
     "internal": (lambda: ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
     "two-lines": (lambda: errors.InputError("first\nsecond"), 2, "first second"),
     "abort": (typer.Abort, 130, "interrupted"),

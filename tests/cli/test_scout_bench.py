@@ -16,7 +16,7 @@ from dtk.hardware import measure
 from dtk.scout.bench import kernel
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.contender import Contender
-from tests.cli.terminal import plain
+from tests.cli.terminal import plain, run_dtk
 
 TINY = [
     *("--batch", "2", "--kv-heads", "2", "--head-dim", "16", "--block-size", "16"),
@@ -185,6 +185,15 @@ def test_bad_input_is_one_clear_line(
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert message in err
+
+
+@pytest.mark.native
+def test_an_unknown_instruction_set_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DTK_CPU_ISA", "nonsense")
+    done = run_dtk("scout", "bench", "kernel", *TINY)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith("dtk: DTK_CPU_ISA is 'nonsense'; this build on this CPU has generic")
+    assert done.stderr.count("\n") == 1
 
 
 def test_without_the_compiled_kernels_nothing_is_testable(

@@ -16,7 +16,8 @@ from dtk.cli import config, doctor, models, repro, scout
 from dtk.cli.document import EXIT_INTERRUPTED, json_document
 from dtk.cli.streams import lost_stdout, stdout_works
 from dtk.configuration import input_error
-from dtk.errors import DtkError, InputError, RunFailedError
+from dtk.errors import DtkError, InputError, NotTestableError, RunFailedError
+from dtk_kernels.status import InstructionSetError, NativeModuleRequiredError
 
 __all__ = ["app", "run"]
 
@@ -77,6 +78,10 @@ def _outcome(words: list[str]) -> int:
         return _invoke(words)
     except DtkError as error:
         return _report(error, words)
+    except InstructionSetError as error:
+        return _report(InputError(str(error)), words)
+    except NativeModuleRequiredError as error:
+        return _report(NotTestableError(str(error)), words)
     except TyperException as error:
         return _report_usage(error, words)
     except (KeyboardInterrupt, typer.Abort):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dtk.cli import scout_bench
+from dtk.cli.interrupts import interrupts_held_back
 from dtk.cli.options import (
     ConfigOption,
     DeviceOption,
@@ -123,7 +124,8 @@ def generate(
     }
     settings = _settings(config, assignments, flags)
     text = _prompt_text(prompt, prompt_file)
-    from dtk.cli import scout_generate
+    with interrupts_held_back():
+        from dtk.cli import scout_generate
     from dtk.cli.out_folder import prepare_folder
 
     request = scout_generate.Request(

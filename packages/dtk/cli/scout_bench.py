@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dtk.cli.interrupts import interrupts_held_back
 from dtk.cli.options import (
     ConfigOption,
     JsonOption,
@@ -118,7 +119,8 @@ def kernel(
     }
     _let_openmp_threads_sleep()
     settings = _settings(config, assignments, flags)
-    from dtk.cli import scout_bench_kernel as command
+    with interrupts_held_back():
+        from dtk.cli import scout_bench_kernel as command
     from dtk.cli.out_folder import prepare_folder
 
     if out is not None:
