@@ -1,7 +1,6 @@
 #include "bindings.hpp"
 
 #include <optional>
-#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -29,9 +28,10 @@ void block_score(const TensorView& query, const TensorView& key_min, const Tenso
                  const TensorView& block_table, std::int32_t head_reduction, const TensorView& scores) {
   const ScoreArguments a = score_arguments(query, key_min, key_max, block_table, head_reduction, scores);
   const py::gil_scoped_release release;
-  std::vector<float> scratch(static_cast<std::size_t>(kernels().score_scratch(a)));
-  throw_if(kernels().block_score(a, {0, a.batch * a.num_blocks}, scratch.data()), "block_table",
-           a.num_pool_blocks, 0);
+  Scratch scratch;
+  float* memory = scratch.floats(kernels().score_scratch(a));
+  throw_if(kernels().block_score(a, {0, a.batch * a.num_blocks}, memory), "block_table", a.num_pool_blocks,
+           0);
 }
 
 void block_digest(const TensorView& keys, const TensorView& block_lengths, const TensorView& key_min,
@@ -44,8 +44,8 @@ void block_digest(const TensorView& keys, const TensorView& block_lengths, const
 void select(const TensorView& scores, const std::optional<TensorView>& forced, const TensorView& selected) {
   const SelectArguments a = select_arguments(scores, forced, selected);
   const py::gil_scoped_release release;
-  std::vector<float> scratch(static_cast<std::size_t>(kernels().select_scratch(a)));
-  select_blocks(a, {0, a.batch * a.num_groups}, scratch.data());
+  Scratch scratch;
+  select_blocks(a, {0, a.batch * a.num_groups}, scratch.floats(kernels().select_scratch(a)));
 }
 
 void merge(const TensorView& outputs, const TensorView& lses, const TensorView& output,

@@ -29,40 +29,60 @@ bool done(const Submitted& submitted) {
 
 constexpr std::chrono::milliseconds kSignalCheck{50};  // now and then, Ctrl-C gets its chance
 
-// Returns true, with Python's error set, once a signal handler has raised.
-bool interrupted() {
-  const py::gil_scoped_acquire acquire;
-  return PyErr_CheckSignals() != 0;
-}
+// This thread without the interpreter's lock. No destructor takes it back: at the interpreter's end Python
+// unwinds a thread that asks for the lock, and a destructor that does would end the program.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  void lock() { PyEval_RestoreThread(state_); }
+  // Returns whether a signal handler has raised; Python's error is set then.
+  bool interrupted() {
+    lock();
+    const bool raised = PyErr_CheckSignals() != 0;
+    state_ = PyEval_SaveThread();
+    return raised;
+  }
+
+ private:
+  PyThreadState* state_;
+};
 
 // Takes part in the job, or returns at once if that cannot be. Returns whether a signal handler has raised.
-bool help(const Submitted& submitted) {
+bool help(const Submitted& submitted, Unlocked& unlocked) {
   bool raised = false;
   auto last_check = std::chrono::steady_clock::now();
-  submitted.pool->help(submitted.job, [&raised, &last_check] {
+  submitted.pool->help(submitted.job, [&] {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_check < kSignalCheck) return false;
     last_check = now;
-    raised = interrupted();
+    raised = unlocked.interrupted();
     return raised;
   });
   return raised;
 }
 
-void wait(const Submitted& submitted, bool take_part) {
-  const Job& job = *submitted.job;
-  require_own_process(job);
-  if (job.done()) return job.rethrow_error();
-  bool raised = false;
-  {
-    const py::gil_scoped_release release;
-    raised = take_part && help(submitted);
-    while (!raised && !job.wait_for(kSignalCheck)) {
-      raised = interrupted() || (take_part && help(submitted));
-    }
+bool wait_unlocked(const Submitted& submitted, bool take_part, Unlocked& unlocked) {
+  bool raised = take_part && help(submitted, unlocked);
+  while (!raised && !submitted.job->wait_for(kSignalCheck)) {
+    raised = unlocked.interrupted() || (take_part && help(submitted, unlocked));
   }
+  return raised;
+}
+
+void wait(const Submitted& submitted, bool take_part) {
+  require_own_process(*submitted.job);
+  if (submitted.job->done()) return submitted.job->rethrow_error();
+  bool raised = false;
+  Unlocked unlocked;
+  try {
+    raised = wait_unlocked(submitted, take_part, unlocked);
+  } catch (const std::exception&) {
+    unlocked.lock();
+    throw;
+  }
+  unlocked.lock();
   if (raised) throw py::error_already_set();
-  job.rethrow_error();
+  submitted.job->rethrow_error();
 }
 
 Submitted submit_attention(const Pool& pool, const TensorView& query, const TensorView& keys,

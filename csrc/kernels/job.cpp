@@ -43,21 +43,31 @@ Job::Job(TaskCounts counts, Task task)
   for (std::int64_t s = 0; s < counts_.num_sequences; ++s) next_task_[static_cast<std::size_t>(s)].store(0);
 }
 
-bool Job::work(std::int64_t threads_per_sequence, Scratch& scratch, const Stop& stop) {
-  const std::int64_t tasks = counts_.tasks_per_sequence;
-  const std::int64_t places = std::min(threads_per_sequence, tasks);
+void Job::work(std::int64_t threads_per_sequence, Scratch& scratch) {
+  const std::int64_t places = std::min(threads_per_sequence, counts_.tasks_per_sequence);
   while (true) {
-    if (stop && stop()) return false;
     const std::int64_t sequence = next_place_.fetch_add(1, std::memory_order_relaxed) / places;
-    if (sequence >= counts_.num_sequences) return true;
-    std::atomic<std::int64_t>& next_task = next_task_[static_cast<std::size_t>(sequence)];
-    std::int64_t task = 0;
-    while ((task = next_task.fetch_add(1, std::memory_order_relaxed)) < tasks) {
-      run_task(sequence * tasks + task, scratch);
-      // Only after a task: a sequence of one has one place, and nobody else would look there.
-      if (stop && stop()) return false;
+    if (sequence >= counts_.num_sequences) return;
+    while (run_next_task(sequence, scratch)) {
     }
   }
+}
+
+bool Job::help(Scratch& scratch, const Stop& stop) {
+  for (std::int64_t sequence = 0; sequence < counts_.num_sequences; ++sequence) {
+    do {
+      if (stop()) return false;
+    } while (run_next_task(sequence, scratch));
+  }
+  return true;
+}
+
+bool Job::run_next_task(std::int64_t sequence, Scratch& scratch) {
+  std::atomic<std::int64_t>& next_task = next_task_[static_cast<std::size_t>(sequence)];
+  const std::int64_t task = next_task.fetch_add(1, std::memory_order_relaxed);
+  if (task >= counts_.tasks_per_sequence) return false;
+  run_task(sequence * counts_.tasks_per_sequence + task, scratch);
+  return true;
 }
 
 void Job::run_task(std::int64_t index, Scratch& scratch) {

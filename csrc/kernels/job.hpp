@@ -35,10 +35,12 @@ class Job {
   // The process that may wait for the job: a forked child has none of the threads.
   pid_t process() const { return process_; }
 
-  // Runs tasks until none is left that no thread has claimed; returns whether it got there. At most
-  // `threads_per_sequence` threads work on one sequence at a time; they take up the sequences in order.
-  // `stop` is asked between tasks; of the threads that have a place on a sequence, one must not stop.
-  bool work(std::int64_t threads_per_sequence, Scratch& scratch, const Stop& stop = nullptr);
+  // Runs tasks until every place is drawn. At most `threads_per_sequence` threads work on one sequence at a
+  // time; they take up the sequences in order.
+  void work(std::int64_t threads_per_sequence, Scratch& scratch);
+  // Runs tasks that nobody has claimed, whoever has places; returns whether none is left. `stop` is asked
+  // before each: as no place is drawn, those who work find all that this thread leaves.
+  bool help(Scratch& scratch, const Stop& stop);
 
   bool done() const { return num_unfinished_.load(std::memory_order_acquire) == 0; }
   // Returns whether the job ended within that time.
@@ -47,6 +49,7 @@ class Job {
   void rethrow_error() const;
 
  private:
+  bool run_next_task(std::int64_t sequence, Scratch& scratch);
   void run_task(std::int64_t index, Scratch& scratch);
   void keep_error(std::int64_t index, std::exception_ptr error);
 

@@ -18,6 +18,7 @@ class SignalsBlocked {
   SignalsBlocked() {
     sigset_t all;
     sigfillset(&all);
+    for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, crash);  // for faulthandler
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -37,8 +38,8 @@ void drop_done(std::vector<std::shared_ptr<Job>>& jobs) {
 WorkerPool::WorkerPool(int num_threads, int threads_per_sequence)
     : state_(std::make_unique<State>()), num_threads_(num_threads), process_(getpid()) {
   state_->grouped = threads_per_sequence < num_threads;
-  // Ungrouped, a thread that waits may take part in any sequence, too.
-  state_->threads_per_sequence = state_->grouped ? threads_per_sequence : num_threads + 1;
+  state_->single = num_threads == 1;
+  state_->threads_per_sequence = threads_per_sequence;
   const SignalsBlocked blocked;
   for (int index = 0; index < num_threads; ++index) {
     try {
@@ -65,6 +66,20 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
 }
 
 void WorkerPool::help(const std::shared_ptr<Job>& job, const Job::Stop& stop) {
+  // Leaves whatever happens: Python ends a thread that asks for the interpreter at its end by unwinding it.
+  struct Helper {
+    State& state;
+    const std::shared_ptr<Job>& job;
+    bool exhausted;
+
+    ~Helper() {
+      const std::lock_guard lock(state.mutex);
+      if (exhausted) leave(state, job);
+      --state.num_helpers;
+      state.helper_left.notify_all();
+      state.work.notify_all();
+    }
+  };
   State& state = *state_;
   {
     const std::lock_guard lock(state.mutex);
@@ -72,12 +87,9 @@ void WorkerPool::help(const std::shared_ptr<Job>& job, const Job::Stop& stop) {
     if (state.grouped || !state.running.empty() || state.jobs.empty() || state.jobs.front() != job) return;
     ++state.num_helpers;
   }
+  Helper helper{state, job, false};
   Scratch scratch;
-  const bool exhausted = job->work(state.threads_per_sequence, scratch, stop);
-  const std::lock_guard lock(state.mutex);
-  if (exhausted) leave(state, job);
-  --state.num_helpers;
-  state.helper_left.notify_all();
+  helper.exhausted = job->help(scratch, stop);
 }
 
 void WorkerPool::close() {
@@ -105,7 +117,11 @@ void WorkerPool::work(State& state) {
   std::unique_lock lock(state.mutex);
   while (true) {
     // No polling before the sleep: it takes the core from the thread that is about to submit.
-    state.work.wait(lock, [&state] { return state.closing || !state.jobs.empty(); });
+    // A single thread does jobs one after the other, so it lets those who took part in the last one end, too.
+    state.work.wait(lock, [&state] {
+      if (state.single && state.num_helpers > 0 && !state.running.empty()) return false;
+      return state.closing || !state.jobs.empty();
+    });
     if (state.jobs.empty()) return;  // closing, and all work is taken
     const std::shared_ptr<Job> job = state.jobs.front();
     lock.unlock();

@@ -36,13 +36,13 @@ class WorkerPool {
   // destroying a condition variable that had waiters would block.
   struct State {
     int threads_per_sequence;
-    bool grouped;
+    bool grouped, single;
     int num_helpers = 0;
     std::condition_variable helper_left;
     std::mutex mutex;
     std::condition_variable work;
     std::deque<std::shared_ptr<Job>> jobs;      // with tasks left to claim
-    std::vector<std::shared_ptr<Job>> running;  // all their tasks are claimed, some not done
+    std::vector<std::shared_ptr<Job>> running;  // no task left to claim, some not done
     bool closing = false;
     std::mutex join_mutex;
     std::vector<std::thread> threads;

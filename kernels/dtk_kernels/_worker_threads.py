@@ -31,6 +31,7 @@ class PendingWork:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: deque[_Entry] = deque()
+        self._unknown: list[_Entry] = []  # Ctrl-C came while they were submitted: perhaps they run
 
     def start(self, submit: Callable[[], Handle], tensors: tuple[torch.Tensor, ...]) -> Handle:
         """Submit work; the tensors are held from before it can start."""
@@ -39,10 +40,12 @@ class PendingWork:
             self._entries.append(entry)
         try:
             entry.handle = submit()
-        except Exception:
+        except BaseException as error:
             with self._lock:
                 if entry in self._entries:  # not after a `clear` of closing workers
                     self._entries.remove(entry)
+                    if not isinstance(error, Exception):
+                        self._unknown.append(entry)
             raise
         self.release_ended()
         return entry.handle
@@ -57,6 +60,7 @@ class PendingWork:
         """Let go of all tensors; only when no thread works any more."""
         with self._lock:
             self._entries.clear()
+            self._unknown.clear()
 
 
 class _Entry:

@@ -189,6 +189,13 @@ class Workers:
             ValueError: As for all jobs, or a source pool shares memory with its target pool; nothing is
                 copied then.
         """
+        copies = list(copies)
+        for copy in copies:
+            if len(copy) != 4:
+                raise ValueError(
+                    "copies must hold (source_pool, source_ids, target_pool, target_ids) each, got"
+                    f" {len(copy)} values"
+                )
         for source_pool, source_ids, target_pool, target_ids in copies:
             COPY.check(source_pool, source_ids, target_pool, target_ids)
             require_cpu(source_pool=source_pool, target_pool=target_pool)
