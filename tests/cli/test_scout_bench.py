@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from dtk.cli import scout_bench_kernel
 from dtk.cli.main import run
 from dtk.hardware import measure
 from dtk.scout.bench import kernel
@@ -107,6 +109,92 @@ def test_out_keeps_results_plots_and_the_resolved_settings(
     assert "--out: holds the results of an earlier run" in err
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _fail() -> None:
+    raise ZeroDivisionError("none left")
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    ("problem", "code", "status", "message"),
+    [
+        (_interrupt, 130, "interrupted", "interrupted while writing to"),
+        (_fail, 70, "failed", "ZeroDivisionError: none left"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_trouble_while_saving_costs_no_figure(
+    problem: Callable[[], None],
+    code: int,
+    status: str,
+    message: str,
+    as_json: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(scout_bench_kernel, "capture_environment", problem)
+    arguments = ("--dtypes", "fp16", "--group-sizes", "3", "--repeats", "1", "--out", str(tmp_path))
+    ended, out, err = bench(capsys, *arguments, *(("--json",) if as_json else ()))
+    assert ended == code
+    assert f"dtk: {message}" in err or message in err
+    kept = json.loads((tmp_path / "result.json").read_text())
+    assert [row["dtype"] for row in kept["rows"]] == ["fp16"]
+    if as_json:
+        document = json.loads(out)
+        assert (document["status"], document["data"]) == (status, kept)
+        assert any(message in warning for warning in document["warnings"])
+    else:
+        assert "fp16" in out
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(("given", "recorded"), [("PASSIVE", "passive"), ("active", "active"), (None, None)])
+def test_the_wait_policy_is_recorded(
+    given: str | None,
+    recorded: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    # Torch is loaded here already, so that the command cannot change the policy any more.
+    _, out, _ = bench(capsys, "--json", "--dtypes", "fp32", "--group-sizes", "1", "--repeats", "1")
+    assert json.loads(out)["data"]["omp_wait_policy"] == recorded
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    code, _, err = bench(capsys, "--out", str(file))
+    assert (code, err) == (
+        2,
+        f"dtk: --out: is a file, not a folder (got '{file}'); name a new folder\n",
+    )
+
+
+def test_out_is_checked_before_torch_is_imported(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    script = "import sys; from dtk.cli.main import run; print(run(sys.argv[1:]), 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "scout", "bench", "kernel", "--out", str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "2 False\n"
+
+
+def test_help_breaks_no_sentence() -> None:
+    text = run_dtk("scout", "bench", "kernel", "--help").stdout
+    assert "Ctrl-C ends the rounds early; what was measured is still reported." in text
+
+
 @pytest.mark.native
 def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     right = kernel.our_contenders
@@ -121,7 +209,10 @@ def test_a_wrong_kernel_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     document = json.loads(out)
     assert (code, document["status"], document["data"]["rows"]) == (1, "failed", [])
     assert document["data"]["wrong"][0].startswith("dtk, fp32, group size 3: relative error 1.0")
-    assert "wrong answer, not timed: dtk" in plain(err)
+    # A line of its own, whole: scripts read it.
+    line = next(line for line in err.splitlines() if "wrong answer, not timed: dtk" in line)
+    assert line.startswith("WARNING ")
+    assert line.endswith(", above 1e-04")
 
 
 @pytest.mark.native
@@ -168,9 +259,12 @@ def test_a_busy_machine_is_warned_about(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--group-sizes", "1,17"), "group_sizes.1: must be less than or equal to 16 (got '17')"),
-        (("--dtypes", "fp64"), "dtypes.0: must be 'fp32', 'fp16' or 'bf16' (got 'fp64')"),
-        (("--time-budget", "5"), "time_budget_s: needs a unit (got '5')"),
+        (("--group-sizes", "1,17"), "dtk: --group-sizes: must be less than or equal to 16 (got '17'); give"),
+        (("--group-sizes", ""), "dtk: --group-sizes: must be a valid integer"),
+        (("--group-sizes", "1,,2"), "give numbers from 1 to 16 with commas between them, such as 1,4"),
+        (("--set", "group_sizes=[1, 17]"), "dtk: group_sizes.1: must be less than or equal to 16 (got 17)"),
+        (("--dtypes", "fp64"), "--dtypes: must be 'fp32', 'fp16' or 'bf16' (got 'fp64')"),
+        (("--time-budget", "5"), "--time-budget: needs a unit (got '5')"),
         (("--selected-tokens", "101"), "selected_tokens=101 is more than context_tokens=100"),
         (("--batch", "0"), "batch: must be greater than or equal to 1 (got 0)"),
         (("--context-tokens", str(10**15)), "the benchmark needs about"),

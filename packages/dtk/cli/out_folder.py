@@ -20,6 +20,10 @@ def prepare_folder(folder: Path, settings: pydantic.BaseModel, command: str) -> 
         InputError: If that cannot be done, or the folder holds the results of an earlier run.
     """
     try:
+        if folder.is_file():
+            raise InputError(
+                "is a file, not a folder", field="--out", value=str(folder), hint="name a new folder"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "result.json").exists():
             raise InputError(
@@ -37,5 +41,8 @@ def prepare_folder(folder: Path, settings: pydantic.BaseModel, command: str) -> 
 def write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     """Write one file into the folder, in one piece or not at all."""
     temporary = folder / f".{name}.part"
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / name)
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(folder / name)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -30,6 +30,17 @@ class _WarningCollector(logging.Handler):
             self._messages.append(message)
 
 
+class _LineHandler(logging.Handler):
+    """Writes each message as one line, however long: where no person watches, a script reads."""
+
+    def __init__(self, level: int, console: Console) -> None:
+        super().__init__(level)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(f"{record.levelname:<8} {self.format(record)}", soft_wrap=True)
+
+
 class Output:
     """One command's voice. Create it first thing in a command body, call `finish` last.
 
@@ -58,8 +69,13 @@ class Output:
             logger.propagate = False
             logger.setLevel(logging.DEBUG if self.verbose else logging.INFO)
             level = logging.DEBUG if self.verbose else logging.ERROR if self.quiet else logging.WARNING
-            logger.addHandler(RichHandler(level, console=self.stderr, show_path=False, show_time=False))
+            logger.addHandler(self._log_handler(level))
             logger.addHandler(_WarningCollector(self.warnings))
+
+    def _log_handler(self, level: int) -> logging.Handler:
+        if self.stderr.is_terminal:
+            return RichHandler(level, console=self.stderr, show_path=False, show_time=False)
+        return _LineHandler(level, self.stderr)
 
     def say(self, message: RenderableType) -> None:
         """Tell the person something on stderr; silent under `--quiet`."""

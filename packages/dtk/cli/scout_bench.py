@@ -2,8 +2,10 @@
 
 import os
 import sys
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,7 +21,7 @@ from dtk.cli.options import (
     VerboseOption,
 )
 from dtk.cli.output import EXIT_INTERRUPTED, Output
-from dtk.errors import CheckFailedError, RunFailedError
+from dtk.errors import CheckFailedError, DtkError, InputError, RunFailedError
 
 if TYPE_CHECKING:
     from dtk.scout.bench.config import KernelBenchConfig
@@ -31,6 +33,10 @@ app = typer.Typer(
 )
 
 _SHAPE = "Shapes"
+_HINTS: Final[Mapping[str, str]] = {
+    "group_sizes": "give numbers from 1 to 16 with commas between them, such as 1,4",
+    "dtypes": "give names with commas between them, such as fp32,bf16",
+}
 
 
 @app.callback()
@@ -99,8 +105,8 @@ def kernel(
 ) -> None:
     """Time our attention kernel in turn with torch's ways and the machine's limits.
 
-    Every contender attends to the same selected tokens and is checked against float64 first. Ctrl-C ends the
-    rounds early; what was measured is still reported.
+    Everyone attends to the same tokens and is checked against float64 first.
+    Ctrl-C ends the rounds early; what was measured is still reported.
     """
     output = Output("scout bench kernel", as_json=as_json, quiet=quiet, verbose=verbose)
     flags = {
@@ -119,12 +125,13 @@ def kernel(
     }
     _let_openmp_threads_sleep()
     settings = _settings(config, assignments, flags)
+    if out is not None:
+        from dtk.cli.out_folder import prepare_folder
+
+        prepare_folder(out, settings, "scout bench kernel")
     with interrupts_held_back():
         from dtk.cli import scout_bench_kernel as command
-    from dtk.cli.out_folder import prepare_folder
 
-    if out is not None:
-        prepare_folder(out, settings, "scout bench kernel")
     request = command.Request(settings, threads, seed)
     report, data = command.run(request, output)
     status, code = "ok", 0
@@ -133,16 +140,31 @@ def kernel(
     elif report.interrupted:
         status, code = "interrupted", EXIT_INTERRUPTED
     if out is not None:
-        try:
-            command.save(out, data, report, request)
-            output.say(f"results in {out}")
-        except RunFailedError as error:
-            # The disk filled up meanwhile: what was measured still goes to stdout.
-            output.stderr.print(f"dtk: {error}", markup=False, soft_wrap=True)
-            output.warnings.append(str(error))
-            status, code = "failed", error.exit_code
+        failure = _save(lambda: command.save(out, data, report, request), out, output)
+        status, code = failure or (status, code)
     output.finish(data, basis="measured", status=status, show=lambda console: command.show(console, report))
     raise typer.Exit(code)
+
+
+def _save(save: Callable[[], None], folder: Path, output: Output) -> tuple[str, int] | None:
+    """Write the results; return status and exit code if that failed, which must not keep them from stdout."""
+    try:
+        save()
+    except KeyboardInterrupt:
+        problem, failure = f"interrupted while writing to {folder}", ("interrupted", EXIT_INTERRUPTED)
+    except RunFailedError as error:
+        problem, failure = str(error), ("failed", error.exit_code)
+    except Exception as error:  # noqa: BLE001  whatever it is, it must not cost the figures
+        problem = f"internal error while writing to {folder}, {type(error).__name__}: {error}"
+        failure = "failed", DtkError.exit_code
+        if output.verbose:
+            traceback.print_exc()
+    else:
+        output.say(f"results in {folder}")
+        return None
+    output.stderr.print(f"dtk: {problem}", markup=False, soft_wrap=True)
+    output.warnings.append(problem)
+    return failure
 
 
 def _let_openmp_threads_sleep() -> None:
@@ -157,4 +179,12 @@ def _settings(
     from dtk.configuration import load_config
     from dtk.scout.bench.config import KernelBenchConfig
 
-    return load_config(KernelBenchConfig, file=config, assignments=assignments or (), flags=flags)
+    try:
+        return load_config(KernelBenchConfig, file=config, assignments=assignments or (), flags=flags)
+    except InputError as error:
+        name = (error.field or "").partition(".")[0]
+        if flags.get(name) is None:
+            raise
+        option = "--" + name.removesuffix("_s").replace("_", "-")
+        hint = error.hint or _HINTS.get(name)
+        raise InputError(error.message, field=option, value=error.value, hint=hint) from error

@@ -14,6 +14,7 @@ from dtk.errors import RunFailedError
 from dtk.repro.environment import available_threads, capture_environment
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.kernel import KernelBenchReport, Progress, bench_kernel
+from dtk.scout.bench.rest import openmp_wait_policy
 from dtk.scout.bench.rows import Row
 from dtk.scout.bench.scaling import Scaling
 from dtk.scout.bench.timing import Spread
@@ -83,6 +84,7 @@ def _data(report: KernelBenchReport, request: Request) -> dict[str, Any]:
         "wrong": report.wrong,
         "llama_cpp": report.llama_cpp,
         "threads": request.resolved_threads,
+        "omp_wait_policy": openmp_wait_policy(),
         "config": request.settings.model_dump(mode="json"),
     }
 
@@ -93,24 +95,25 @@ def _row_data(row: Row) -> dict[str, Any]:
 
 
 def save(folder: Path, data: dict[str, Any], report: KernelBenchReport, request: Request) -> None:
-    """Write the result, the resolved request and the plots into `folder`.
+    """Write the result, then the resolved request and the plots into `folder`.
 
     Raises:
         RunFailedError: If the folder cannot be written.
     """
-    from dtk.scout.bench.plot import plot_roofline, plot_scaling
-
-    environment = capture_environment()
-    machine = environment["cpu"]["model"]
-    resolved = {
-        "settings": request.settings.model_dump(mode="json"),
-        "threads": request.resolved_threads,
-        "seed": request.seed,
-        "environment": environment,
-    }
     try:
+        # First of all: the rest takes seconds, in which much can happen.
         write_json(folder, "result.json", data)
+        environment = capture_environment()
+        machine = environment["cpu"]["model"]
+        resolved = {
+            "settings": request.settings.model_dump(mode="json"),
+            "threads": request.resolved_threads,
+            "seed": request.seed,
+            "environment": environment,
+        }
         write_json(folder, "request.json", resolved)
+        from dtk.scout.bench.plot import plot_roofline, plot_scaling
+
         if report.rows:
             plot_roofline(report.rows, machine, folder)
         if report.scaling is not None:

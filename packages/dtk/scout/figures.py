@@ -12,6 +12,9 @@ def save_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:
     paths = [folder / f"{stem}.{kind}" for kind in ("svg", "png")]
     for path in paths:
         temporary = path.with_name(f".{path.name}.part")
-        figure.savefig(temporary, format=path.suffix.removeprefix("."))
-        temporary.replace(path)
+        try:
+            figure.savefig(temporary, format=path.suffix.removeprefix("."))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     return paths

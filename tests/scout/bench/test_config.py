@@ -16,6 +16,11 @@ def test_lists_read_as_the_command_line_writes_them() -> None:
     assert (config.group_sizes, config.dtypes, config.time_budget_s) == ((1, 3, 16), ("bf16",), 120.0)
 
 
+def test_a_single_value_is_a_list_of_one() -> None:
+    config = validate(KernelBenchConfig, {"group_sizes": 4, "dtypes": "fp16"})
+    assert (config.group_sizes, config.dtypes) == ((4,), ("fp16",))
+
+
 @pytest.mark.parametrize(
     ("values", "blocks", "context"),
     [({}, 64, 512), ({"selected_tokens": 33, "context_tokens": 65}, 2, 3), ({"block_size": 1}, 2048, 16384)],
@@ -38,6 +43,8 @@ def test_the_time_is_shared_by_rows_and_series() -> None:
         ({"group_sizes": "1,x"}, "group_sizes.1: must be a valid integer"),
         ({"group_sizes": "4,4"}, "group_sizes: names a value twice"),
         ({"group_sizes": ""}, "group_sizes.0: must be a valid integer"),
+        ({"group_sizes": True}, "group_sizes: must be a number"),
+        ({"group_sizes": 17}, "group_sizes.0: must be less than or equal to 16"),
         ({"dtypes": "fp8"}, "dtypes.0: must be 'fp32', 'fp16' or 'bf16'"),
         ({"dtypes": []}, "dtypes"),
         ({"batch": 0}, "batch: must be greater than or equal to 1"),

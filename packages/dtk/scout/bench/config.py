@@ -50,8 +50,10 @@ class KernelBenchConfig(pydantic.BaseModel):
     @pydantic.field_validator("group_sizes", "dtypes", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """Read `1,4` as the command line writes it."""
-        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        """Read `1,4` as the command line writes it, and a single value as a list of one."""
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",")]
+        return value if isinstance(value, list | tuple) else [value]
 
     @pydantic.field_validator("group_sizes", "dtypes")
     @classmethod

@@ -8,16 +8,21 @@ import os
 import time
 from collections.abc import Callable
 
-__all__ = ["openmp_threads_sleep", "wait_until_idle"]
+__all__ = ["openmp_threads_sleep", "openmp_wait_policy", "wait_until_idle"]
 
 _STEP_S = 0.005  # a kernel counts CPU time of threads on other cores at its ticks only, every 4 ms or so
 _IDLE_SHARE = 0.2  # of a core, while this thread sleeps
 _LIMIT_S = 0.05
 
 
+def openmp_wait_policy() -> str | None:
+    """Return what OpenMP's threads were told to do when out of work; None leaves it to the library."""
+    return os.environ.get("OMP_WAIT_POLICY", "").lower() or None
+
+
 def openmp_threads_sleep() -> bool:
     """Return whether OpenMP's threads sleep as soon as they have nothing to do."""
-    return os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
+    return openmp_wait_policy() == "passive"
 
 
 def wait_until_idle(
