@@ -1,17 +1,24 @@
 """The whole benchmark on tiny shapes: its rows, wrong answers, Ctrl-C, and what it refuses."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from dtk.errors import InputError, NotTestableError
 from dtk.scout.bench import kernel, memory
+from dtk.scout.bench.case import Case
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.contender import Contender
 from dtk.scout.bench.kernel import KernelBenchReport, Progress, bench_kernel
 from dtk.scout.bench.memory import needed_bytes
+from dtk.scout.bench.peers import torch_contenders
 
 pytestmark = [pytest.mark.native, pytest.mark.usefixtures("_small_limits")]
 
@@ -124,6 +131,43 @@ def test_scaling_comes_last() -> None:
     assert len(report.rows) == 2
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_everyone_but_the_limits_rehearses(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[tuple[set[str], dict[str, Callable[[], torch.Tensor]]]] = []
+    order: list[str] = []
+    time_in_turn = kernel._Bench.time_in_turn
+
+    def spy(self: Any, runs: dict[str, Any], rehearsals: dict[str, Any]) -> object:
+        parts.append((set(runs), rehearsals))
+        told = {name: lambda name=name, run=run: (order.append(name), run()) for name, run in runs.items()}
+
+        def rehearse(rehearsal: Callable[[], torch.Tensor]) -> None:
+            order.append("rehearsal")
+            # One sequence, one KV head.
+            assert rehearsal().shape in {(1, 1, 8), (1, 3, 8)}
+
+        rehearsed = {name: lambda one=one: rehearse(one) for name, one in rehearsals.items()}
+        return time_in_turn(self, told, rehearsed)
+
+    def llama_cpp(case: Case, *_: object) -> Contender:
+        return Contender("llama_cpp", torch_contenders(case)[0].run, 1e-1)
+
+    monkeypatch.setattr(kernel._Bench, "time_in_turn", spy)
+    monkeypatch.setattr(kernel, "library_folder", lambda: Path("/nowhere"))
+    monkeypatch.setattr(kernel, "llama_cpp_contender", llama_cpp)
+    update = {"scaling": True, "scaling_tokens": 300, "repeats": 1}
+    bench_kernel(CONFIG.model_copy(update=update), threads=threads)
+    limits = {"native_read", "torch_sum", "native_multiply_add", "torch_matmul"}
+    assert len(parts) == 6
+    assert "llama_cpp" in parts[0][0]
+    assert [runs for runs, _ in parts[-2:]] == [{"0", "1"}, {"0", "1", "2", "3"}]
+    for runs, rehearsals in parts:
+        assert set(rehearsals) >= runs - limits
+        assert not set(rehearsals) & limits
+    for before, name in zip(["", *order], order, strict=False):
+        assert name in {"rehearsal", *limits} or before == "rehearsal"
+
+
 def test_without_the_compiled_kernels_there_is_nothing_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel.status, "instruction_set", lambda: None)
     with pytest.raises(NotTestableError, match="compiled kernels are missing"):
@@ -157,3 +201,45 @@ def test_needed_memory_holds_the_pools() -> None:
     assert needed_bytes(longer) - needed_bytes(config) == 3 * pools
     scaling = config.model_copy(update={"scaling": True, "scaling_tokens": 2**20})
     assert needed_bytes(scaling) > 64 * pools
+
+
+_PEAK = """
+import resource, sys, torch
+from dtk.scout.bench import memory, scaling_run
+from dtk.scout.bench.config import KernelBenchConfig
+from dtk.scout.bench.ours import OurKernel
+from dtk.scout.bench.timing import Timings
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+config = KernelBenchConfig(batch=int(sys.argv[1]), kv_heads=2, group_sizes=(1,), selected_tokens=64,
+                           dtypes=(sys.argv[3],), scaling_tokens=int(sys.argv[2]))
+with torch.inference_mode(), OurKernel(1) as kernel:
+    def measure(config):
+        assert not scaling_run.measure_scaling(config, kernel, lambda _: Timings(), seed=0).wrong
+    measure(config.model_copy(update={"scaling_tokens": 256}))
+    before = peak()
+    measure(config)
+    print(peak() - before, memory.scaling_bytes(config))
+"""
+
+
+@pytest.mark.parametrize(("batch", "tokens", "dtype"), [(1, 40_001, "fp32"), (2, 70_000, "bf16")])
+def test_scaling_takes_the_memory_that_is_asked_for(batch: int, tokens: int, dtype: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(batch), str(tokens), dtype],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    taken, asked = map(int, done.stdout.split())
+    # Large enough for malloc to give everything back at once, and not to keep it for later.
+    assert 0.6 * asked < taken < asked + 2**24
+
+
+def test_too_large_a_scaling_names_its_option() -> None:
+    config = KernelBenchConfig(scaling=True, scaling_tokens=2**40)
+    with pytest.raises(InputError, match="take fewer --scaling-tokens"):
+        bench_kernel(config, threads=1)

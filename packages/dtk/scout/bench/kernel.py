@@ -2,7 +2,7 @@
 
 For each number format and group size: check every contender against float64, then time them and the limits
 in interleaved rounds. Every run finds its K/V in memory and its code in the caches, as in a decode step: the
-caches are emptied, and then the contender runs once on next to nothing.
+caches are emptied, and then the contender runs once on next to nothing, its rehearsal.
 """
 
 from collections.abc import Callable, Iterator
@@ -106,6 +106,9 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+_Runs = dict[str, Callable[[], object]]
+
+
 class _Bench:
     def __init__(
         self,
@@ -124,7 +127,6 @@ class _Bench:
         self.seed = seed
         self.buffer = read_buffer()
         self.limits = Limits(read_probes(workers, self.buffer), multiply_add_probes(workers))
-        self.rehearsals: dict[str, Callable[[], object]] = {}
         self.llama_cpp: Path | None = None
         try:
             self.llama_cpp = library_folder()
@@ -146,23 +148,17 @@ class _Bench:
     def run_row(self, case: Case) -> None:
         """Check and time one case, and add its row to the report."""
         with ExitStack() as stack:
-            contenders = [*our_contenders(case, self.kernel), *torch_contenders(case)]
-            if self.llama_cpp is not None:
-                try:
-                    attention = llama_cpp_contender(case, self.kernel.threads, self.llama_cpp, stack)
-                    contenders.append(attention)
-                except LlamaCppUnavailableError as error:
-                    self.report.llama_cpp = str(error)
+            contenders = self.contenders(case, stack)
             errors = self.check(case, contenders)
             if OURS not in errors:
                 self.report.ours_is_wrong = True
                 return
-            runs: dict[str, Callable[[], object]] = {
-                one.name: one.run for one in contenders if one.name in errors
-            }
-            self.rehearsals = {one.name: one.run for one in self.smallest_contenders(case)}
+            runs: _Runs = {one.name: one.run for one in contenders if one.name in errors}
+            small = self.contenders(self.smallest_case(case.dtype, case.group_size), stack)
+            rehearsals: _Runs = {one.name: one.run for one in small}
             load = OtherLoad()
-            timings = self.time_in_turn(runs | {probe.name: probe.run for probe in self.limits.probes})
+            probes: _Runs = {probe.name: probe.run for probe in self.limits.probes}
+            timings = self.time_in_turn(runs | probes, rehearsals)
         self.report.interrupted |= timings.interrupted
         row = make_row(
             self.config,
@@ -178,15 +174,23 @@ class _Bench:
         if row is not None:
             self.report.rows.append(row)
 
-    def smallest_contenders(self, case: Case) -> list[Contender]:
-        """Return the contenders over the smallest case of the same format and group size."""
+    def contenders(self, case: Case, stack: ExitStack) -> list[Contender]:
+        """Return all contenders over a case; the stack frees what they hold."""
+        contenders = [*our_contenders(case, self.kernel), *torch_contenders(case)]
+        if self.llama_cpp is not None:
+            try:
+                attention = llama_cpp_contender(case, self.kernel.threads, self.llama_cpp, stack)
+                contenders.append(attention)
+            except LlamaCppUnavailableError as error:
+                self.report.llama_cpp = str(error)
+        return contenders
+
+    def smallest_case(self, dtype: str, group_size: int) -> Case:
+        """Return a case of one sequence, one KV head and one token, to rehearse with."""
         smallest = {"batch": 1, "kv_heads": 1, "selected_tokens": 1, "context_tokens": 1, "block_size": 1}
         config = self.config.model_copy(update=smallest)
         generator = torch.Generator().manual_seed(self.seed)
-        small = make_case(
-            make_key_values(config, case.dtype, generator), case.dtype, case.group_size, generator
-        )
-        return [*our_contenders(small, self.kernel), *torch_contenders(small)]
+        return make_case(make_key_values(config, dtype, generator), dtype, group_size, generator)
 
     def check(self, case: Case, contenders: list[Contender]) -> dict[str, float]:
         """Return the error of each contender that is right, and note down those that are not."""
@@ -203,17 +207,17 @@ class _Bench:
                 )
         return errors
 
-    def time_in_turn(self, runs: dict[str, Callable[[], object]]) -> Timings:
-        """Time all runs in interleaved rounds, within one part's share of the time."""
+    def time_in_turn(self, runs: _Runs, rehearsals: _Runs) -> Timings:
+        """Time all runs in interleaved rounds, each after its rehearsal, in a part's share of the time."""
         return interleave(
             runs,
             max_rounds=self.config.repeats,
             time_budget_s=self.config.time_budget_of_part_s,
-            before=self.settle,
+            before=lambda name: self.settle(rehearsals.get(name)),
             after_round=self.progress.round,
         )
 
-    def settle(self, name: str) -> None:
+    def settle(self, rehearsal: Callable[[], object] | None) -> None:
         """Let the threads of the run before come to rest, empty the caches, fetch the code: all begin alike.
 
         In this order, so that the cores are awake when the run begins.
@@ -221,13 +225,20 @@ class _Bench:
         if not openmp_threads_sleep():
             wait_until_idle()
         evict_caches(self.workers, self.buffer)
-        if name in self.rehearsals:
-            self.rehearsals[name]()
+        if rehearsal is not None:
+            rehearsal()
 
     def run_scaling(self) -> None:
         """Measure how our kernel's time grows."""
         self.progress.part("scaling")
-        scaling = measure_scaling(self.config, self.kernel, self.time_in_turn, seed=self.seed)
+        small = self.smallest_case(self.config.dtypes[0], self.config.group_sizes[0])
+        rehearsal = our_contenders(small, self.kernel)[0].run
+        scaling = measure_scaling(
+            self.config,
+            self.kernel,
+            lambda runs: self.time_in_turn(runs, dict.fromkeys(runs, rehearsal)),
+            seed=self.seed,
+        )
         self.report.scaling = scaling
         self.report.wrong += scaling.wrong
         self.report.ours_is_wrong |= bool(scaling.wrong)

@@ -116,20 +116,21 @@ class _ScalingRun:
     def wrong_answer(self, size: _Size) -> str:
         """Return what is wrong with our answer at this size; empty if nothing is."""
         output = self.attend(size)
-        error = 0.0
-        for row in range(self.config.batch):
-            # A sequence at a time, since the whole selection may not fit into memory a second time.
-            one = slice(row, row + 1)
-            keys, values = (
-                gather(pool, size.block_table[one], size.selected_tokens) for pool in (self.keys, self.values)
-            )
-            error = max(error, relative_error(output[one], oracle(self.query[one], keys, values)))
+        # A sequence at a time, since the whole selection may not fit into memory a second time.
+        error = max(self._error_of_sequence(row, size, output) for row in range(self.config.batch))
         if error <= OUR_TOLERANCE:
             return ""
         return (
             f"dtk, {size.selected_tokens} of {size.context_tokens} tokens: relative error {error:.2e}, above "
             f"{OUR_TOLERANCE:.0e}"
         )
+
+    def _error_of_sequence(self, row: int, size: _Size, output: Tensor) -> float:
+        one = slice(row, row + 1)
+        keys, values = (
+            gather(pool, size.block_table[one], size.selected_tokens) for pool in (self.keys, self.values)
+        )
+        return relative_error(output[one], oracle(self.query[one], keys, values))
 
     def points(self, sizes: list[_Size], timings: Timings) -> list[Point]:
         """Return the figures of those sizes that were timed."""
