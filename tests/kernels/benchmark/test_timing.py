@@ -37,14 +37,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_calls_run_in_turns_and_the_median_ignores_slow_samples(clock: Clock) -> None:
     calls = {"first": clock.call("first", [0.5] * 8 + [0.25]), "second": clock.call("second", [2.0])}
-    seconds = timing.median_seconds(calls, rounds=9, least_sample_s=0.1)
-    assert seconds == {"first": 0.25, "second": 2.0}
+    timings = timing.interleaved(calls, rounds=9, least_sample_s=0.1)
+    assert (timings.median_s("first"), timings.median_s("second")) == (0.25, 2.0)
+    assert timings.median_ratio("second", "first") == 8.0
+    assert timings.best_s("first") == 0.25
     switches = sum(before != after for before, after in itertools.pairwise(clock.turns))
     assert switches >= 2 * 9 - 1
 
 
+def test_ratios_are_taken_within_a_round() -> None:
+    timings = timing.Timings({"slow": [3.0, 30.0, 9.0], "fast": [1.0, 10.0, 9.0]})
+    assert timings.median_ratio("slow", "fast") == 3.0  # the medians are both 9
+    assert timings.median_ratio("fast", "slow") == pytest.approx(1 / 3)
+
+
 def test_short_calls_are_repeated_until_a_sample_lasts(clock: Clock) -> None:
-    calls = {"short": clock.call("short", [2**-20])}
-    seconds = timing.median_seconds(calls, rounds=3, least_sample_s=2**-10)
-    assert seconds["short"] == pytest.approx(2**-20)
+    timings = timing.interleaved({"short": clock.call("short", [2**-20])}, rounds=3, least_sample_s=2**-10)
+    assert timings.median_s("short") == pytest.approx(2**-20)
     assert len(clock.turns) >= 3 * 2**10
