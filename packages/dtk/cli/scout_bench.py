@@ -131,6 +131,7 @@ def kernel(
         prepare_folder(out, settings, "scout bench kernel")
     with interrupts_held_back():
         from dtk.cli import scout_bench_kernel as command
+        from dtk.cli.scout_bench_show import show
 
     request = command.Request(settings, threads, seed)
     report, data = command.run(request, output)
@@ -142,7 +143,7 @@ def kernel(
     if out is not None:
         failure = _save(lambda: command.save(out, data, report, request), out, output)
         status, code = failure or (status, code)
-    output.finish(data, basis="measured", status=status, show=lambda console: command.show(console, report))
+    output.finish(data, basis="measured", status=status, show=lambda console: show(console, report))
     raise typer.Exit(code)
 
 

@@ -5,9 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from dtk.cli.out_folder import write_json
 from dtk.cli.output import Output
 from dtk.errors import RunFailedError
@@ -16,10 +13,8 @@ from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.kernel import KernelBenchReport, Progress, bench_kernel
 from dtk.scout.bench.rest import openmp_wait_policy
 from dtk.scout.bench.rows import Row
-from dtk.scout.bench.scaling import Scaling
-from dtk.scout.bench.timing import Spread
 
-__all__ = ["Request", "run", "save", "show"]
+__all__ = ["Request", "run", "save"]
 
 _log = logging.getLogger(__name__)
 
@@ -115,68 +110,8 @@ def save(folder: Path, data: dict[str, Any], report: KernelBenchReport, request:
         from dtk.scout.bench.plot import plot_roofline, plot_scaling
 
         if report.rows:
-            plot_roofline(report.rows, machine, folder)
+            plot_roofline(report.rows, request.settings, machine, folder)
         if report.scaling is not None:
-            plot_scaling(report.scaling, machine, folder)
+            plot_scaling(report.scaling, request.settings, machine, folder)
     except OSError as error:
         raise RunFailedError(f"cannot write: {error.strerror}", field="--out", value=str(folder)) from error
-
-
-def show(console: Console, report: KernelBenchReport) -> None:
-    """Print the results as tables for people."""
-    threads = report.rows[0].threads if report.rows else 0
-    title = f"Sparse decode attention, GB/s of selected K/V, {threads} threads (measured here)"
-    table = Table(title=title, title_justify="left")
-    names = ("dtype", "group", "reads", "roofline", "dtk", "of roofline", "by round", "torch", "dtk/torch")
-    for name in (*names, "torch's way", "llama.cpp"):
-        table.add_column(name, justify="right")
-    for row in report.rows:
-        table.add_row(
-            row.dtype,
-            str(row.group_size),
-            _giga(row.read_bandwidth_bytes_per_s),
-            _giga(row.roofline_bytes_per_s),
-            _giga(row.kv_bandwidth_bytes_per_s),
-            f"{row.fraction_of_roofline:.0%}",
-            _percent(row.fraction_by_round),
-            _giga(row.torch_best_bytes_per_s),
-            "-" if row.speedup_over_torch is None else f"{row.speedup_over_torch:.2f}",
-            (row.torch_best_name or "-").removeprefix("torch_"),
-            _giga(row.llama_cpp_bytes_per_s),
-        )
-    console.print(table)
-    if report.llama_cpp != "timed":
-        console.print(f"llama.cpp: {report.llama_cpp}", soft_wrap=True)
-    if report.scaling is not None:
-        _show_scaling(console, report.scaling)
-
-
-def _show_scaling(console: Console, scaling: Scaling) -> None:
-    title = f"Time of a call, {scaling.dtype}, group size {scaling.group_size}, {scaling.threads} threads"
-    table = Table(title=f"{title} (measured here)", title_justify="left")
-    for name in ("selected tokens", "of context tokens", "ms", "10th..90th percentile", "GB/s"):
-        table.add_column(name, justify="right")
-    for series in (scaling.by_selected_tokens, scaling.by_context_tokens):
-        for point in series:
-            table.add_row(
-                str(point.selected_tokens),
-                str(point.context_tokens),
-                f"{1e3 * point.median_s:.3f}",
-                f"{1e3 * point.p10_s:.3f}..{1e3 * point.p90_s:.3f}",
-                _giga(point.kv_bandwidth_bytes_per_s),
-            )
-        table.add_section()
-    console.print(table)
-    slope, ratio = scaling.log_log_slope, scaling.context_ratio
-    if slope is not None:
-        console.print(f"slope of log time over log selected tokens: {slope:.3f} (1 is linear)")
-    if ratio is not None:
-        console.print(f"largest over smallest time across the contexts: {ratio:.2f}")
-
-
-def _percent(spread: Spread | None) -> str:
-    return "-" if spread is None else f"{100 * spread.p10:.0f}..{100 * spread.p90:.0f}%"
-
-
-def _giga(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate / 1e9:.2f}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.bench.roofline import intensity
 from dtk.scout.bench.rows import Row
 from dtk.scout.bench.scaling import Point, Scaling
@@ -19,7 +20,7 @@ _COLOURS = {"dtk": "C0", "torch's best": "C1", "llama.cpp": "C2"}
 _INTENSITIES = (0.0625, 16.0)
 
 
-def plot_roofline(rows: Sequence[Row], machine: str, folder: Path) -> list[Path]:
+def plot_roofline(rows: Sequence[Row], config: KernelBenchConfig, machine: str, folder: Path) -> list[Path]:
     """Write `roofline.svg` and `roofline.png` into `folder` and return their paths.
 
     The roof is that of the median limits of all rows; each point comes from its own row.
@@ -52,11 +53,21 @@ def plot_roofline(rows: Sequence[Row], machine: str, folder: Path) -> list[Path]
     axes.set(
         xlabel="arithmetic intensity (multiply-adds per byte of K/V) = group size / bytes per element",
         ylabel="10⁹ multiply-adds per second",
-        title=f"Sparse decode attention, {rows[0].threads} threads, {machine} (measured)",
+        title=f"Sparse decode attention, {_threads(rows[0].threads)}, {machine} (measured)\n"
+        f"{_shape(config)}, {config.selected_tokens} selected tokens",
     )
     axes.grid(which="both", alpha=0.2)
     axes.legend(fontsize="small", loc="lower right")
     return save_figure(figure, folder, "roofline")
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" if count == 1 else f"{count} threads"
+
+
+def _shape(config: KernelBenchConfig) -> str:
+    heads = f"{config.kv_heads} KV {'head' if config.kv_heads == 1 else 'heads'}"
+    return f"batch {config.batch}, {heads}, head size {config.head_dim}"
 
 
 def _rates(row: Row) -> dict[str, float]:
@@ -68,12 +79,12 @@ def _rates(row: Row) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-def plot_scaling(scaling: Scaling, machine: str, folder: Path) -> list[Path]:
+def plot_scaling(scaling: Scaling, config: KernelBenchConfig, machine: str, folder: Path) -> list[Path]:
     """Write `scaling.svg` and `scaling.png` into `folder` and return their paths."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     figure.suptitle(
         f"Sparse decode attention, {scaling.dtype}, group size {scaling.group_size}, "
-        f"{scaling.threads} threads, {machine} (measured)"
+        f"{_threads(scaling.threads)}, {machine} (measured)\n{_shape(config)}"
     )
     by_selected, by_context = figure.subplots(1, 2)
     _plot_points(by_selected, scaling.by_selected_tokens, "selected_tokens")
