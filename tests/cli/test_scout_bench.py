@@ -174,7 +174,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, capsys: pytest.CaptureFix
     code, _, err = bench(capsys, "--out", str(file))
     assert (code, err) == (
         2,
-        f"dtk: --out: is a file, not a folder (got '{file}'); name a new folder\n",
+        f"dtk: --out: cannot write there: it is a file, not a folder (got '{file}'); name a new folder\n",
     )
 
 

@@ -22,7 +22,10 @@ def prepare_folder(folder: Path, settings: pydantic.BaseModel, command: str) -> 
     try:
         if folder.is_file():
             raise InputError(
-                "is a file, not a folder", field="--out", value=str(folder), hint="name a new folder"
+                "cannot write there: it is a file, not a folder",
+                field="--out",
+                value=str(folder),
+                hint="name a new folder",
             )
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "result.json").exists():

@@ -236,7 +236,7 @@ def test_scaling_takes_the_memory_that_is_asked_for(batch: int, tokens: int, dty
     )
     taken, asked = map(int, done.stdout.split())
     # Large enough for malloc to give everything back at once, and not to keep it for later.
-    assert 0.6 * asked < taken < asked + 2**24
+    assert 0.4 * asked < taken < asked + 2**24
 
 
 def test_too_large_a_scaling_names_its_option() -> None:
