@@ -59,6 +59,36 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def sanitize(session: nox.Session) -> None:
+    """Run the native tests in a build with GCC's address sanitizer (`-- thread`: the thread sanitizer)."""
+    kind = session.posargs[0] if session.posargs else "address"
+    python = shared_environment(session, "test")
+    folder = ROOT / "build" / f"sanitize-{kind}"
+    options = [f"build-dir={folder / 'cmake'}", f"cmake.define.DTK_SANITIZE={kind}"]
+    settings = [argument for option in options for argument in ("--config-settings", option)]
+    target = ["--no-deps", "--upgrade", "--target", str(folder / "site")]
+    session.run(python, "-m", "pip", "install", "--quiet", *target, *settings, ".")
+    environment = {
+        "LD_PRELOAD": sanitizer_libraries(session, kind),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONPATH": str(folder / "site"),
+        "DTK_REQUIRE_NATIVE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    ask = "from dtk_kernels.status import *; print(*instruction_sets(), *optional_instruction_sets())"
+    names = str(session.run(python, "-c", ask, env=environment, silent=True)).split()
+    # The sanitizer writes to descriptor 2 and ends the process: pytest must not hold its words back.
+    pytest = [python, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "native"]
+    kernels = ["tests/kernels/attention", "tests/kernels/kv", "tests/csrc/test_attention_split.py"]
+    for name in names:
+        session.run(*pytest, *kernels, env=environment | {"DTK_CPU_ISA": name})
+    threads = sorted(str(file) for file in (ROOT / "tests" / "kernels").glob("test_worker*.py"))
+    # Not those that count memory or end the interpreter early: both are other things under a sanitizer.
+    threads = [file for file in threads if not file.endswith(("resources.py", "lifetime.py"))]
+    session.run(*pytest, *threads, "tests/csrc/test_sanitizers.py", env=environment)
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Run every script in benchmarks/, or the named ones: `nox -s bench -- attention`."""
     names = session.posargs or sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
@@ -116,6 +146,19 @@ def shared_environment(session: nox.Session, *groups: str, project: bool = True)
         session.run(str(python), "-m", "pip", "install", *arguments, *(["."] if project else []))
         state_file.write_text(json.dumps(state | wanted))
     return str(python)
+
+
+def sanitizer_libraries(session: nox.Session, kind: str) -> str:
+    """Return what has to be loaded before Python: the sanitizer, and the exceptions that it looks for."""
+    compiler = os.environ.get("CXX", "c++")
+    names = {"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"}
+    paths = []
+    for name in (names[kind], "libstdc++.so"):
+        path = str(session.run(compiler, f"-print-file-name={name}", silent=True)).strip()
+        if not Path(path).is_absolute():
+            session.error(f"{compiler} has no {name}: this session needs GCC")
+        paths.append(path)
+    return " ".join(paths)
 
 
 def clean_environment(session: nox.Session, python: str) -> str:
