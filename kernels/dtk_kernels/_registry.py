@@ -11,6 +11,12 @@ OPERATION_PACKAGES = {
     "gather_blocks": "dtk_kernels.kv.gather_blocks",
     "scatter_blocks_": "dtk_kernels.kv.scatter_blocks",
     "copy_blocks_": "dtk_kernels.kv.copy_blocks",
+    "quantize": "dtk_kernels.quant.quantize",
+    "dequantize": "dtk_kernels.quant.dequantize",
+    "fake_quantize": "dtk_kernels.quant.fake_quantize",
+    "pack": "dtk_kernels.quant.pack",
+    "unpack": "dtk_kernels.quant.unpack",
+    "hadamard": "dtk_kernels.quant.hadamard",
 }
 
 # The file, inside an operation's folder, that holds each implementation.

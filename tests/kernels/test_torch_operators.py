@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from dtk_kernels import attention, kv
+from dtk_kernels import attention, kv, quant
 from dtk_kernels._native_module import warn_of_reference
 from dtk_kernels._registry import OPERATION_PACKAGES
 
 INT = torch.int32
 TABLE = torch.tensor([[0, 2, -1]], dtype=INT)
+QUANTIZER = {"block": (1, 16), "scale_format": "e8m0", "rounding": "nearest", "random_bits": None}
 
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "block_digest": ((torch.randn(3, 2, 4, 8), torch.full((3,), 4, dtype=INT)), {}),
@@ -34,12 +35,23 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "gather_blocks": ((torch.randn(3, 4), TABLE[0]), {}),
     "scatter_blocks_": ((torch.randn(3, 4), TABLE[0], torch.randn(3, 4)), {}),
     "copy_blocks_": ((torch.randn(3, 4), TABLE[0], torch.randn(5, 4), TABLE[0]), {}),
+    "quantize": ((torch.randn(3, 20), "e2m1"), QUANTIZER | {"scale_format": "nvfp4"}),
+    "dequantize": (
+        (torch.ones(3, 20, dtype=torch.int8), torch.ones(3, 2), "int8"),
+        {"block": (1, 16), "tensor_scale": None},
+    ),
+    "fake_quantize": ((torch.randn(3, 20), "e4m3"), QUANTIZER),
+    "pack": ((torch.ones(3, 5, dtype=torch.uint8),), {}),
+    "unpack": ((torch.ones(3, 3, dtype=torch.uint8), 5), {"signed": True}),
+    "hadamard": ((torch.randn(3, 8), torch.ones(4)), {"size": 4}),
 }
 
 
 def test_every_operation_is_declared_and_tested_here() -> None:
     assert CALLS.keys() == OPERATION_PACKAGES.keys()
-    assert sorted(OPERATION_PACKAGES) == sorted(attention.__all__ + kv.__all__)
+    assert sorted(OPERATION_PACKAGES) == sorted(
+        {*attention.__all__, *kv.__all__, *quant.__all__} - {"NvScales"}
+    )
     for name in OPERATION_PACKAGES:
         assert hasattr(torch.ops.dtk_kernels, name)
 
@@ -60,6 +72,8 @@ def test_torch_operators_check_as_the_functions_do(name: str) -> None:
     flat = (arguments[0].flatten(), *arguments[1:])
     if name in {"gather_blocks", "merge_partials"}:
         flat = (arguments[0], arguments[1].double())
+    if OPERATION_PACKAGES[name].startswith("dtk_kernels.quant"):
+        flat = (arguments[0].double(), *arguments[1:])
     with pytest.raises(ValueError, match="must"):
         getattr(torch.ops.dtk_kernels, name)(*flat, **options)
 
