@@ -1,7 +1,7 @@
 """Writes the reference pages that would rot if a person wrote them, each time the documentation is built.
 
-Commands come from Typer's tree, settings from their pydantic models, claims from the claims files. The pages
-go to docs/reference/generated, which git ignores.
+Commands come from Typer's tree, settings from their pydantic models, claims from the claims files, number
+formats from the kernels' table. The pages go to docs/reference/generated, which git ignores.
 """
 
 import enum
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 import typer
+from number_formats import formats_page
 
 from dtk.cli import config, main
 from dtk.repro.catalogue import load_papers
@@ -201,7 +202,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _write_pages(app: "Sphinx") -> None:
-    pages = {"cli.md": cli_page()}
+    pages = {"cli.md": cli_page(), "formats.md": formats_page()}
     pages |= {f"config-{name}.md": config_page(name, model) for name, model in config.SECTIONS.items()}
     pages |= {f"claims-{paper.paper}.md": claims_page(paper) for paper in load_papers()}
     folder = Path(app.srcdir) / "reference" / "generated"

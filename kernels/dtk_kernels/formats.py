@@ -71,7 +71,7 @@ class Format:
 
     @property
     def max_exponent(self) -> int:
-        """The exponent of the largest finite value: floor(log2(max))."""
+        """The exponent of the largest finite value, floor(log2(max))."""
         return math.frexp(self.max)[1] - 1
 
     @property

@@ -6,11 +6,13 @@ from pathlib import Path
 import dtk_reference
 import pydantic
 import pytest
+from number_formats import formats_page
 
 from dtk import units
 from dtk.cli.config import SECTIONS
 from dtk.repro.catalogue import load_papers
 from dtk.repro.claim import Paper
+from dtk_kernels.formats import FORMATS, Format
 from tests.cli.test_help import command_paths
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,6 +50,20 @@ def test_every_claim_is_on_the_page(paper: Paper) -> None:
         assert page.count(f"## `{claim.id}`") == 1
         assert " ".join(claim.statement.split()) in page
     assert f"reference/generated/claims-{paper.paper}\n" in (ROOT / "docs" / "index.md").read_text()
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)
+def test_every_number_format_is_on_the_page(format: Format) -> None:
+    page = formats_page()
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{format.name}` | {format.bits} |"))
+    assert f"| {format.max:g} |" in row
+    section = page.split(f"### `{format.name}`")[1].split("###")[0]
+    positive = format.values[: 1 << (format.bits - 1)]
+    cells = [cell.strip() for line in section.splitlines() for cell in line.split("|")[2:-1]]
+    if not format.is_integer:
+        columns = 1 << format.mantissa_bits
+        values = [float(cell) for cell in cells[2 * columns :]]
+        assert values == pytest.approx(positive, rel=1e-6, nan_ok=True)
 
 
 class Example(pydantic.BaseModel):

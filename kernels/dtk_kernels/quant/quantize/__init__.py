@@ -58,7 +58,7 @@ def quantize(
         scale_format: As above; "fp32" if left out, or the preset's.
         rounding: "nearest" or "stochastic".
         random_bits: int32 in the shape of `x`, uniform over all 2^32 values; required for stochastic rounding
-            and only allowed there. Of y's 24-bit significand s = |y| / 2^k, the low `shift` bits lie below
+            and only allowed there. Of y's 24-bit significand s (y is s * 2^k), the low `shift` bits lie below
             the format's last place at y: y is rounded away from zero if `(s mod 2^shift) + (unsigned
             random_bits >> (32 - shift)) >= 2^shift`, else towards it. So the mean over all bits is y, unless
             y saturates. `shift` is at most 31; for smaller y, s is first shifted right by the excess.
