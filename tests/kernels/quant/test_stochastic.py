@@ -1,6 +1,7 @@
 """Stochastic rounding: its threshold to the bit, its mean to a stated confidence, gfloat's view."""
 
 import math
+from fractions import Fraction
 
 import gfloat
 import numpy as np
@@ -51,6 +52,23 @@ def test_the_threshold_to_the_bit(name: str, implementation: str) -> None:
 
 def nearest_below(y: np.ndarray, name: str) -> np.ndarray:
     return np.searchsorted(magnitudes(name), y.astype(np.float64), side="right") - 1
+
+
+@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("name", FORMATS)
+def test_values_far_below_the_first_code(name: str, implementation: str) -> None:
+    """More than 31 bits are dropped: of y over the first code, 31 bits after the point count."""
+    first = FORMATS[name].smallest_subnormal
+    y = np.array([first * 1.7 * 2.0**-power for power in range(1, 40)], dtype=np.float32)
+    fraction = [int(Fraction(float(each)) / Fraction(first) * 2**31) for each in y]
+    shift = [min(31, 23 + power) for power in range(1, 40)]
+    # The smallest of the random numbers that round up, where any does; and the largest that does not.
+    for offset in (0, -1):
+        number = [(2**31 - part) + offset * 2 ** (31 - s) for part, s in zip(fraction, shift, strict=True)]
+        fits = np.array([n < 2**31 for n in number])
+        bits = np.array([n << 1 if n < 2**31 else -1 & 0xFFFFFFFF for n in number], dtype=np.uint32)
+        codes = codes_of(y, name, implementation, torch.from_numpy(bits.view(np.int32)))
+        np.testing.assert_array_equal(codes, np.where(fits, 1 + offset, 0))
 
 
 @pytest.mark.parametrize("implementation", written("quantize"))
