@@ -13,8 +13,12 @@ from dtk_kernels.formats import FORMATS, Format
 
 __all__ = [
     "FLOAT_FORMATS",
+    "MAX",
     "ML_DTYPES",
+    "STEP_OF_TOP_BINADE",
+    "block_factor",
     "block_slices",
+    "magnitudes",
     "midpoints_and_neighbours",
     "nearest_codes",
     "quantize_by_loops",
@@ -94,7 +98,7 @@ def quantize_by_loops(
         for place in inner:
             part = x[index][place]
             if part.size and np.isfinite(part).all():
-                factor = _factor(np.abs(part).max(), name, scale_format, shared)
+                factor = block_factor(np.abs(part).max(), name, scale_format, shared)
                 factors[index][place] = factor
                 if factor != 0:
                     codes[index][place] = nearest_codes((part / factor).astype(np.float64), name)
@@ -110,7 +114,7 @@ def decode_table(format: Format) -> np.ndarray:
     return (every & ((1 << format.bits) - 1)).view(ML_DTYPES[format.name]).astype(np.float32)
 
 
-def _factor(amax: np.float32, name: str, scale_format: str, shared: np.float32) -> np.float32:
+def block_factor(amax: np.float32, name: str, scale_format: str, shared: np.float32) -> np.float32:
     largest = np.float32(MAX[name])
     if scale_format == "nvfp4":
         code = nearest_codes(np.float64((amax / largest) / shared), "e4m3")
