@@ -114,6 +114,14 @@ Submitted submit_select(const Pool& pool, const TensorView& scores, const std::o
   return submit(pool, select_job(select_arguments(scores, forced, selected)));
 }
 
+Submitted submit_packed_linear(const Pool& pool, const TensorView& x, const TensorView& weight,
+                               const TensorView& scales, std::int32_t format, std::int64_t block_size,
+                               const std::optional<TensorView>& bias, const TensorView& output) {
+  const py::gil_scoped_release release;
+  return submit(pool,
+                packed_linear_job(product_arguments(x, weight, scales, format, block_size, bias, output)));
+}
+
 Submitted submit_gather(const Pool& pool, const TensorView& blocks_pool, const TensorView& block_ids,
                         const TensorView& blocks) {
   const py::gil_scoped_release release;
@@ -151,6 +159,7 @@ void bind_workers(py::module_& module) {
       .def("submit_block_digest", &submit_digest)
       .def("submit_block_score", &submit_score)
       .def("submit_select_blocks", &submit_select)
+      .def("submit_packed_linear", &submit_packed_linear)
       .def("submit_gather_blocks", &submit_gather)
       .def("submit_scatter_blocks", &submit_scatter)
       .def("submit_copy_blocks", &submit_copies)

@@ -16,6 +16,7 @@
 namespace dtk {
 
 void bind_attention(pybind11::module_& module);
+void bind_gemm(pybind11::module_& module);
 void bind_kv(pybind11::module_& module);
 void bind_limits(pybind11::module_& module);  // after the workers, whose types it uses
 void bind_workers(pybind11::module_& module);
@@ -35,6 +36,10 @@ DigestArguments digest_arguments(const TensorView& keys, const TensorView& block
 
 SelectArguments select_arguments(const TensorView& scores, const std::optional<TensorView>& forced,
                                  const TensorView& selected);
+
+ProductArguments product_arguments(const TensorView& x, const TensorView& weight, const TensorView& scales,
+                                   std::int32_t format, std::int64_t block_size,
+                                   const std::optional<TensorView>& bias, const TensorView& output);
 
 // These throw std::invalid_argument if an id is wrong. Ids are dense and copied.
 BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids,

@@ -92,6 +92,17 @@ std::shared_ptr<Job> select_job(const SelectArguments& a) {
                                });
 }
 
+std::shared_ptr<Job> packed_linear_job(const ProductArguments& a) {
+  const auto memory = std::make_shared<Scratch>();
+  float* const activations = memory->floats(kernels().activation_floats(a));
+  kernels().quantize_activations(a, activations);
+  Pieces pieces(a.num_outputs, a.format == kE2M1 ? a.depth / 2 : a.depth);
+  return std::make_shared<Job>(TaskCounts{pieces.number, 1},
+                               [a, pieces, memory, activations](std::int64_t task, Scratch&) {
+                                 kernels().packed_linear(a, activations, pieces.at(task));
+                               });
+}
+
 std::shared_ptr<Job> copy_job(std::vector<BlockCopy> copies) {
   auto tasks = split(copies);
   const auto num_tasks = static_cast<std::int64_t>(tasks.size());

@@ -18,6 +18,9 @@ std::shared_ptr<Job> digest_job(DigestArguments arguments);
 std::shared_ptr<Job> score_job(ScoreArguments arguments);
 std::shared_ptr<Job> select_job(const SelectArguments& arguments);
 
+// Quantises the activations at once and keeps only those: x may change.
+std::shared_ptr<Job> packed_linear_job(const ProductArguments& arguments);
+
 // The copies run in no given order: none may read or write what another writes.
 std::shared_ptr<Job> copy_job(std::vector<BlockCopy> copies);
 

@@ -80,6 +80,24 @@ struct MergeArguments {
   std::int64_t num_partials, num_rows, head_dim;
 };
 
+// x W^T + bias of weights in a packed format and activations in INT8 (units/activations.inc).
+enum WeightFormat : std::int32_t { kE2M1 = 0, kInt8 = 1 };  // two codes a byte, the even one low; one a byte
+
+struct ProductArguments {
+  const float* x;  // [num_rows, depth]
+  std::int64_t x_row_stride;
+  WeightFormat format;
+  const std::uint8_t* weight;  // [num_outputs, bytes of depth codes]
+  std::int64_t weight_row_stride;
+  const void* scales;  // [num_outputs, scales_per_row], float or bytes of E8M0
+  bool scales_are_e8m0;
+  std::int64_t scale_row_stride, scales_per_row;
+  std::int64_t block_size;  // weights that share a scale, a multiple of 16 if a row has several
+  const float* bias;        // dense [num_outputs], or null
+  float* output;            // dense [num_rows, num_outputs]
+  std::int64_t num_rows, num_outputs, depth;
+};
+
 // The first wrong table entry that a kernel met, if any. What it computed is then void.
 struct TableError {
   enum Kind : std::int32_t { kNone = 0, kBlockId = 1, kBlockLength = 2 } kind;
@@ -99,6 +117,10 @@ struct KernelTable {
   // Rows are (sequence, group) pairs; none forces more than num_selected columns.
   void (*select_blocks)(const SelectArguments&, Range rows, float* scratch);
   void (*merge_partials)(const MergeArguments&, Range rows);
+  // Floats of memory, aligned to cache lines, that the quantised activations of all rows need.
+  std::int64_t (*activation_floats)(const ProductArguments&);
+  void (*quantize_activations)(const ProductArguments&, float* to);
+  void (*packed_linear)(const ProductArguments&, const float* activations, Range outputs);
 };
 
 extern const KernelTable kGenericKernels;

@@ -13,10 +13,14 @@ constexpr int kOutputSums = 8;
 #include "units/merge.inc"
 #include "units/scores.inc"
 #include "units/select.inc"
+#include "units/activations.inc"
+#include "units/products_portable.inc"
+#include "units/products.inc"
 }  // namespace
 
 namespace dtk {
-const KernelTable kGenericKernels = {"generic",      attention_scratch, attention_task,
-                                     score_scratch,  block_score,       block_digest,
-                                     select_scratch, select_blocks,     merge_partials};
+const KernelTable kGenericKernels = {
+    "generic",      attention_scratch, attention_task, score_scratch,     block_score,          block_digest,
+    select_scratch, select_blocks,     merge_partials, activation_floats, quantize_activations, packed_linear,
+};
 }  // namespace dtk

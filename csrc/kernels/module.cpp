@@ -11,6 +11,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("instruction_sets", &dtk::instruction_sets);
   module.def("optional_instruction_sets", &dtk::optional_instruction_sets);
   dtk::bind_attention(module);
+  dtk::bind_gemm(module);
   dtk::bind_kv(module);
   dtk::bind_workers(module);
   dtk::bind_limits(module);

@@ -28,6 +28,16 @@ def scatter_blocks(pool: _View, block_ids: _View, blocks: _View, /) -> None: ...
 def copy_blocks(
     source_pool: _View, source_ids: _View, target_pool: _View, target_ids: _View, shared_memory: bool, /
 ) -> None: ...
+def packed_linear(
+    x: _View,
+    packed_weight: _View,
+    scales: _View,
+    format: int,
+    block_size: int,
+    bias: _View | None,
+    output: _View,
+    /,
+) -> None: ...
 
 class Job:
     def done(self) -> bool: ...
@@ -63,6 +73,17 @@ class WorkerPool:
     def submit_select_blocks(self, scores: _View, forced: _View | None, selected: _View, /) -> Job: ...
     def submit_gather_blocks(self, pool: _View, block_ids: _View, blocks: _View, /) -> Job: ...
     def submit_scatter_blocks(self, pool: _View, block_ids: _View, blocks: _View, /) -> Job: ...
+    def submit_packed_linear(
+        self,
+        x: _View,
+        packed_weight: _View,
+        scales: _View,
+        format: int,
+        block_size: int,
+        bias: _View | None,
+        output: _View,
+        /,
+    ) -> Job: ...
     def submit_copy_blocks(self, copies: list[tuple[_View, _View, _View, _View]], /) -> Job: ...
     def close(self) -> None: ...
 

@@ -3,13 +3,14 @@
 An operation is one folder: `reference.py` (torch), `native.py` (C++), `triton_kernel.py` (GPU), each with a
 function of the operation's name and the public function's arguments, imported on first use. The operation
 is also declared to torch (namespace `dtk_kernels`), so that `torch.compile` and fake tensors know it; torch
-picks by device: native on CPU (the reference where the compiled module is missing, which is logged once),
-Triton on CUDA. None has a gradient: torch warns where one is asked for.
+picks by device: native on CPU (the reference where there is none; if because the compiled module is missing,
+that is logged once), Triton on CUDA. None has a gradient: torch warns where one is asked for.
 """
 
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -44,6 +45,8 @@ class Operation:
             implementation: f"{OPERATION_PACKAGES[name]}.{module}"
             for implementation, module in IMPLEMENTATION_MODULES.items()
         }
+        package = sys.modules[OPERATION_PACKAGES[name]]  # which makes this object while it is imported
+        self._has_native = any((Path(folder) / "native.py").exists() for folder in package.__path__)
         self.check = check
         self.fake = fake
         # The declaration lasts as long as this object does.
@@ -96,9 +99,10 @@ class Operation:
 
     def _run_on_cpu(self, *args: Any, **kwargs: Any) -> Any:
         self.check(*args, **kwargs)
-        if native_module() is not None:
+        if self._has_native and native_module() is not None:
             return _run(self.load("native"), args, kwargs)
-        warn_of_reference()
+        if self._has_native:
+            warn_of_reference()
         return _run(self.load("reference"), args, kwargs)
 
     def _run_on_cuda(self, *args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,8 @@ OPERATION_PACKAGES = {
     "pack": "dtk_kernels.quant.pack",
     "unpack": "dtk_kernels.quant.unpack",
     "hadamard": "dtk_kernels.quant.hadamard",
+    "packed_linear": "dtk_kernels.gemm.packed_linear",
+    "scaled_matmul": "dtk_kernels.gemm.scaled_matmul",
 }
 
 # The file, inside an operation's folder, that holds each implementation.

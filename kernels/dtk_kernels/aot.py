@@ -34,6 +34,8 @@ MODULES = (
     "dtk_kernels.attention.merge_partials.triton_kernel",
     "dtk_kernels.attention.select_blocks.triton_kernel",
     "dtk_kernels.attention.sparse_decode_attention.triton_kernel",
+    "dtk_kernels.gemm.packed_linear.triton_kernel",
+    "dtk_kernels.gemm.scaled_matmul.triton_kernel",
     "dtk_kernels.kv.copy_blocks.triton_kernel",
     "dtk_kernels.kv.gather_blocks.triton_kernel",
     "dtk_kernels.kv.scatter_blocks.triton_kernel",
@@ -104,7 +106,8 @@ def compile_all(targets: Sequence[str] = TARGETS, only: str = "") -> Iterator[Re
     require_compiler()
     for target, capability in zip(targets, capabilities, strict=True):
         for variant in variants(only):
-            yield _compile(variant, target, capability)
+            if variant.min_capability <= capability:
+                yield _compile(variant, target, capability)
 
 
 def _capability(target: str) -> int:

@@ -142,6 +142,7 @@ class KernelVariant:
         num_warps: warps in a program.
         num_stages: software pipeline depth.
         aligned: integer parameters that are multiples of 16 in practice, as pointers are (strides, sizes).
+        min_capability: compute capability that it needs, 90 for 9.0; it is not compiled for older targets.
     """
 
     name: str
@@ -151,6 +152,7 @@ class KernelVariant:
     num_warps: int = 4
     num_stages: int = 2
     aligned: frozenset[str] = field(default_factory=frozenset)
+    min_capability: int = 80
 
     def signature(self) -> dict[str, str]:
         """Triton's signature: a type for each parameter, in the kernel's order."""

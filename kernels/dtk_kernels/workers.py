@@ -28,6 +28,7 @@ from dtk_kernels.attention.block_digest import OPERATION as DIGEST
 from dtk_kernels.attention.block_score import OPERATION as SCORE
 from dtk_kernels.attention.select_blocks import OPERATION as SELECT
 from dtk_kernels.attention.sparse_decode_attention import OPERATION as ATTENTION
+from dtk_kernels.gemm.packed_linear import OPERATION as LINEAR
 from dtk_kernels.kv.copy_blocks import OPERATION as COPY
 from dtk_kernels.kv.gather_blocks import OPERATION as GATHER
 from dtk_kernels.kv.scatter_blocks import OPERATION as SCATTER
@@ -168,6 +169,23 @@ class Workers:
     ) -> Job[torch.Tensor]:
         """Start `dtk_kernels.attention.select_blocks`; the job returns the selected columns."""
         return self._submit(SELECT, {"scores": scores, "num_selected": num_selected, "forced": forced})
+
+    def submit_packed_linear(
+        self,
+        x: torch.Tensor,
+        packed_weight: torch.Tensor,
+        scales: torch.Tensor,
+        format: str,
+        *,
+        block_size: int,
+        bias: torch.Tensor | None = None,
+    ) -> Job[torch.Tensor]:
+        """Start `dtk_kernels.gemm.packed_linear`; the job returns the products. `x` may change at once."""
+        arguments = {
+            "x": x, "packed_weight": packed_weight, "scales": scales, "format": format,
+            "block_size": block_size, "bias": bias,
+        }  # fmt: skip
+        return self._submit(LINEAR, arguments, tables=("x",))
 
     def submit_gather_blocks(self, pool: torch.Tensor, block_ids: torch.Tensor) -> Job[torch.Tensor]:
         """Start `dtk_kernels.kv.gather_blocks`; the job returns the blocks."""

@@ -23,7 +23,8 @@ def test_all_native_tests_pass_on_every_instruction_set() -> None:
     for name in others:
         process = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "native",
-             "tests/kernels/attention", "tests/kernels/kv", "tests/kernels/test_workers.py"],
+             "tests/kernels/attention", "tests/kernels/gemm", "tests/kernels/kv",
+             "tests/kernels/test_workers.py"],
             capture_output=True, text=True, timeout=500, check=False, cwd=ROOT,
             env=os.environ | {"DTK_CPU_ISA": name},
         )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dtk_kernels import attention, kv, quant
+from dtk_kernels import attention, gemm, kv, quant
 from dtk_kernels._native_module import warn_of_reference
 from dtk_kernels._registry import OPERATION_PACKAGES
 
@@ -44,13 +44,21 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "pack": ((torch.ones(3, 5, dtype=torch.uint8),), {}),
     "unpack": ((torch.ones(3, 3, dtype=torch.uint8), 5), {"signed": True}),
     "hadamard": ((torch.randn(3, 8), torch.ones(4)), {"size": 4}),
+    "packed_linear": (
+        (torch.randn(2, 3, 32), torch.ones(5, 16, dtype=torch.uint8), torch.ones(5, 2), "e2m1"),
+        {"block_size": 16, "bias": torch.randn(5)},
+    ),
+    "scaled_matmul": (
+        (*(torch.ones(3, 32, dtype=torch.int8), torch.ones(3, 1)) * 2, "int8", "int8"),
+        {"block_size": 32},
+    ),
 }
 
 
 def test_every_operation_is_declared_and_tested_here() -> None:
     assert CALLS.keys() == OPERATION_PACKAGES.keys()
     assert sorted(OPERATION_PACKAGES) == sorted(
-        {*attention.__all__, *kv.__all__, *quant.__all__} - {"NvScales"}
+        {*attention.__all__, *gemm.__all__, *kv.__all__, *quant.__all__} - {"NvScales"}
     )
     for name in OPERATION_PACKAGES:
         assert hasattr(torch.ops.dtk_kernels, name)
@@ -72,7 +80,7 @@ def test_torch_operators_check_as_the_functions_do(name: str) -> None:
     flat = (arguments[0].flatten(), *arguments[1:])
     if name in {"gather_blocks", "merge_partials"}:
         flat = (arguments[0], arguments[1].double())
-    if OPERATION_PACKAGES[name].startswith("dtk_kernels.quant"):
+    if OPERATION_PACKAGES[name].startswith(("dtk_kernels.quant", "dtk_kernels.gemm")):
         flat = (arguments[0].double(), *arguments[1:])
     with pytest.raises(ValueError, match="must"):
         getattr(torch.ops.dtk_kernels, name)(*flat, **options)

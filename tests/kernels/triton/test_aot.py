@@ -52,7 +52,8 @@ def results() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("target", aot.TARGETS)
 def test_every_variant_compiles(results: list[dict[str, Any]], target: str) -> None:
     compiled = {result["variant"] for result in results if result["target"] == target and result["ok"]}
-    assert compiled == {variant.name for variant in aot.variants()}
+    capability = int(target.removeprefix("sm"))
+    assert compiled == {v.name for v in aot.variants() if v.min_capability <= capability}
 
 
 @pytest.mark.slow
