@@ -12,6 +12,7 @@ from dtk_kernels.attention import (
     select_blocks,
     sparse_decode_attention,
 )
+from dtk_kernels.gemm import packed_linear, scaled_matmul
 from dtk_kernels.kv import copy_blocks_, gather_blocks, scatter_blocks_
 from tests.kernels.triton import inputs
 from tests.kernels.triton.attention_oracle import make_problem
@@ -27,6 +28,8 @@ OPERATIONS = (
     "gather_blocks",
     "scatter_blocks_",
     "copy_blocks_",
+    "packed_linear",
+    "scaled_matmul",
 )
 
 
@@ -51,6 +54,15 @@ def gpu_call(operation: str) -> GpuCall:
         problem = make_problem(num_pool_blocks=70, num_blocks=64, block_size=32, head_dim=128, group_size=4)
         query, keys, values, table, lengths = (tensor.cuda() for tensor in problem.tensors())
         return GpuCall(lambda: sparse_decode_attention(query, keys, values, table, lengths), query)
+    if operation in ("packed_linear", "scaled_matmul"):
+        codes = torch.randint(-127, 128, (200, 96), generator=source, dtype=torch.int8).cuda()
+        scales = torch.rand((200, 3), generator=source).cuda()
+        x = inputs.randn((5, 96), source, torch.float32).cuda()
+        if operation == "packed_linear":
+            return GpuCall(lambda: (packed_linear(x, codes, scales, "int8", block_size=32),), x)
+        return GpuCall(
+            lambda: (scaled_matmul(codes, scales, codes, scales, "int8", "int8", block_size=32),), scales
+        )
     pool = inputs.randn((40, 8, 32, 128), source, torch.bfloat16).cuda()
     ids = torch.randperm(40, generator=source)[:9].int().cuda()
     if operation == "block_digest":

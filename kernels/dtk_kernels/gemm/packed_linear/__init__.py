@@ -35,7 +35,8 @@ def packed_linear(
 
         sum over blocks (amax(x) / 254 * sum |W|)  +  2^-23 * (K / 64 + 20) * sum |x| |W|;
 
-    with Gaussian data the relative error is about 0.004. The reference rounds nothing but its float64 result.
+    with Gaussian data the relative error is about 0.004. The reference rounds nothing but its float64 result;
+    on a GPU the activations stay as they are and products have about float32's precision.
     An output does not depend on what else the call computes, bit for bit. NaN or Inf in a block of
     activations makes its row's results NaN, a NaN scale those of its weights.
 
@@ -48,7 +49,7 @@ def packed_linear(
         block_size: Weights along K that share a scale, a divisor of K: a multiple of 16, or K itself for one
             scale a row.
         bias: float32 `[N]`.
-        implementation: "reference" or "native" instead of the best one for the device.
+        implementation: "reference", "native" or "triton" instead of the best one for the device.
 
     Returns:
         float32 `[..., N]`.
