@@ -24,6 +24,20 @@ void sparse_decode_attention(const TensorView& query, const TensorView& keys, co
   for (std::int64_t task = 0; task < split.num_tasks(); ++task) split.run(task, scratch);
 }
 
+void quantized_decode_attention(const TensorView& query, const TensorView& keys, const TensorView& values,
+                                const TensorView& key_scales, const TensorView& value_scales,
+                                const TensorView& block_table, const TensorView& block_lengths,
+                                std::int32_t format, float scale, const TensorView& output,
+                                const TensorView& lse) {
+  const AttentionArguments arguments =
+      quantized_arguments(query, keys, values, key_scales, value_scales, block_table, block_lengths, format,
+                          scale, output, lse);
+  const py::gil_scoped_release release;
+  AttentionSplit split(arguments);
+  Scratch scratch;
+  for (std::int64_t task = 0; task < split.num_tasks(); ++task) split.run(task, scratch);
+}
+
 void block_score(const TensorView& query, const TensorView& key_min, const TensorView& key_max,
                  const TensorView& block_table, std::int32_t head_reduction, const TensorView& scores) {
   const ScoreArguments a = score_arguments(query, key_min, key_max, block_table, head_reduction, scores);
@@ -98,6 +112,27 @@ AttentionArguments attention_arguments(const TensorView& query, const TensorView
   return a;
 }
 
+AttentionArguments quantized_arguments(const TensorView& query, const TensorView& keys,
+                                       const TensorView& values, const TensorView& key_scales,
+                                       const TensorView& value_scales, const TensorView& block_table,
+                                       const TensorView& block_lengths, std::int32_t format, float scale,
+                                       const TensorView& output, const TensorView& lse) {
+  AttentionArguments a =
+      attention_arguments(query, keys, values, block_table, block_lengths, scale, output, lse);
+  a.format = static_cast<KVFormat>(format);
+  a.key_scales = key_scales.data;
+  a.value_scales = value_scales.data;
+  a.scale_type = key_scales.dtype;
+  a.num_scales = key_scales.shape[3];
+  a.key_scale_block_stride = key_scales.strides[0];
+  a.key_scale_head_stride = key_scales.strides[1];
+  a.key_scale_token_stride = key_scales.strides[2];
+  a.value_scale_block_stride = value_scales.strides[0];
+  a.value_scale_head_stride = value_scales.strides[1];
+  a.value_scale_token_stride = value_scales.strides[2];
+  return a;
+}
+
 ScoreArguments score_arguments(const TensorView& query, const TensorView& key_min, const TensorView& key_max,
                                const TensorView& block_table, std::int32_t head_reduction,
                                const TensorView& scores) {
@@ -158,6 +193,7 @@ SelectArguments select_arguments(const TensorView& scores, const std::optional<T
 
 void bind_attention(py::module_& module) {
   module.def("sparse_decode_attention", &sparse_decode_attention);
+  module.def("quantized_decode_attention", &quantized_decode_attention);
   module.def("block_score", &block_score);
   module.def("block_digest", &block_digest);
   module.def("select_blocks", &select);

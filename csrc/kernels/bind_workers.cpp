@@ -94,6 +94,17 @@ Submitted submit_attention(const Pool& pool, const TensorView& query, const Tens
                                                         scale, output, lse)));
 }
 
+Submitted submit_quantized_attention(const Pool& pool, const TensorView& query, const TensorView& keys,
+                                     const TensorView& values, const TensorView& key_scales,
+                                     const TensorView& value_scales, const TensorView& block_table,
+                                     const TensorView& block_lengths, std::int32_t format, float scale,
+                                     const TensorView& output, const TensorView& lse) {
+  const py::gil_scoped_release release;
+  return submit(pool, attention_job(quantized_arguments(query, keys, values, key_scales, value_scales,
+                                                        block_table, block_lengths, format, scale, output,
+                                                        lse)));
+}
+
 Submitted submit_digest(const Pool& pool, const TensorView& keys, const TensorView& block_lengths,
                         const TensorView& key_min, const TensorView& key_max) {
   const py::gil_scoped_release release;
@@ -156,6 +167,7 @@ void bind_workers(py::module_& module) {
   py::class_<WorkerPool, Pool>(module, "WorkerPool")
       .def(py::init<int, int>(), py::arg("num_threads"), py::arg("threads_per_sequence"))
       .def("submit_sparse_decode_attention", &submit_attention)
+      .def("submit_quantized_decode_attention", &submit_quantized_attention)
       .def("submit_block_digest", &submit_digest)
       .def("submit_block_score", &submit_score)
       .def("submit_select_blocks", &submit_select)

@@ -27,6 +27,13 @@ AttentionArguments attention_arguments(const TensorView& query, const TensorView
                                        const TensorView& block_lengths, float scale, const TensorView& output,
                                        const TensorView& lse);
 
+// The same for K/V as codes of a KVFormat with scales.
+AttentionArguments quantized_arguments(const TensorView& query, const TensorView& keys,
+                                       const TensorView& values, const TensorView& key_scales,
+                                       const TensorView& value_scales, const TensorView& block_table,
+                                       const TensorView& block_lengths, std::int32_t format, float scale,
+                                       const TensorView& output, const TensorView& lse);
+
 ScoreArguments score_arguments(const TensorView& query, const TensorView& key_min, const TensorView& key_max,
                                const TensorView& block_table, std::int32_t head_reduction,
                                const TensorView& scores);

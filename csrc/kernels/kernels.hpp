@@ -9,6 +9,9 @@ namespace dtk {
 
 enum DType : std::int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kNumFloatTypes = 3, kOther = 3 };
 
+// How a pool stores K/V: plain floats, or codes with scales.
+enum KVFormat : std::int32_t { kPlain = 0, kInt8 = 1, kE4M3 = 2, kE2M1 = 3 };
+
 // Which part of an operation a call does, so that several threads can share the work: items
 // first..first+count-1.
 struct Range {
@@ -25,6 +28,15 @@ struct AttentionArguments {
   DType pool_type;
   std::int64_t key_block_stride, key_head_stride, key_token_stride;
   std::int64_t value_block_stride, value_head_stride, value_token_stride;
+  // Of quantised K/V only: strides count bytes then, and a scale serves head_dim / num_scales channels.
+  KVFormat format;
+  const void*
+      key_scales;  // [num_pool_blocks, num_kv_heads, block_size, num_scales], float32, bfloat16 or E8M0
+  const void* value_scales;
+  DType scale_type;  // kOther for E8M0
+  std::int64_t num_scales;
+  std::int64_t key_scale_block_stride, key_scale_head_stride, key_scale_token_stride;
+  std::int64_t value_scale_block_stride, value_scale_head_stride, value_scale_token_stride;
   const std::int32_t* block_table;    // dense [batch, num_groups, num_blocks]
   const std::int32_t* block_lengths;  // dense, same shape
   float* output;                      // dense [batch, num_query_heads, head_dim]

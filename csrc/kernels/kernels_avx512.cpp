@@ -10,6 +10,7 @@ constexpr int kOutputSums = 16;
 #include "units/vectors.inc"
 #include "units/convert_avx512.inc"
 #include "units/query.inc"
+#include "units/packed_kv.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
 #include "units/merge.inc"

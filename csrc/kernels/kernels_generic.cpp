@@ -8,6 +8,7 @@ constexpr int kOutputSums = 8;
 #include "units/vectors.inc"
 #include "units/convert_portable.inc"
 #include "units/query.inc"
+#include "units/packed_kv.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
 #include "units/merge.inc"

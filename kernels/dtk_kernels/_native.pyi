@@ -22,6 +22,20 @@ def sparse_decode_attention(
     lse: _View,
     /,
 ) -> None: ...
+def quantized_decode_attention(
+    query: _View,
+    keys: _View,
+    values: _View,
+    key_scales: _View,
+    value_scales: _View,
+    block_table: _View,
+    block_lengths: _View,
+    format: int,
+    scale: float,
+    output: _View,
+    lse: _View,
+    /,
+) -> None: ...
 def merge_partials(outputs: _View, lses: _View, output: _View, lse: _View, /) -> None: ...
 def gather_blocks(pool: _View, block_ids: _View, blocks: _View, /) -> None: ...
 def scatter_blocks(pool: _View, block_ids: _View, blocks: _View, /) -> None: ...
@@ -52,6 +66,21 @@ class WorkerPool:
         values: _View,
         block_table: _View,
         block_lengths: _View,
+        scale: float,
+        output: _View,
+        lse: _View,
+        /,
+    ) -> Job: ...
+    def submit_quantized_decode_attention(
+        self,
+        query: _View,
+        keys: _View,
+        values: _View,
+        key_scales: _View,
+        value_scales: _View,
+        block_table: _View,
+        block_lengths: _View,
+        format: int,
         scale: float,
         output: _View,
         lse: _View,

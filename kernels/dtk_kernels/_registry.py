@@ -7,6 +7,7 @@ OPERATION_PACKAGES = {
     "block_score": "dtk_kernels.attention.block_score",
     "select_blocks": "dtk_kernels.attention.select_blocks",
     "sparse_decode_attention": "dtk_kernels.attention.sparse_decode_attention",
+    "quantized_decode_attention": "dtk_kernels.attention.quantized_decode_attention",
     "merge_partials": "dtk_kernels.attention.merge_partials",
     "gather_blocks": "dtk_kernels.kv.gather_blocks",
     "scatter_blocks_": "dtk_kernels.kv.scatter_blocks",

@@ -26,6 +26,7 @@ from dtk_kernels._worker_threads import Handle, PendingWork, PythonThread
 from dtk_kernels.attention._types import HeadReduction
 from dtk_kernels.attention.block_digest import OPERATION as DIGEST
 from dtk_kernels.attention.block_score import OPERATION as SCORE
+from dtk_kernels.attention.quantized_decode_attention import OPERATION as QUANTIZED_ATTENTION
 from dtk_kernels.attention.select_blocks import OPERATION as SELECT
 from dtk_kernels.attention.sparse_decode_attention import OPERATION as ATTENTION
 from dtk_kernels.gemm.packed_linear import OPERATION as LINEAR
@@ -140,6 +141,27 @@ class Workers:
             "block_lengths": block_lengths, "scale": scale,
         }  # fmt: skip
         return self._submit(ATTENTION, arguments, tables=("block_table", "block_lengths"))
+
+    def submit_quantized_decode_attention(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        key_scales: torch.Tensor,
+        value_scales: torch.Tensor,
+        block_table: torch.Tensor,
+        block_lengths: torch.Tensor,
+        *,
+        format: str,
+        scale: float | None = None,
+    ) -> Job[tuple[torch.Tensor, torch.Tensor]]:
+        """Start `dtk_kernels.attention.quantized_decode_attention`; the job returns (output, lse)."""
+        arguments = {
+            "query": query, "keys": keys, "values": values, "key_scales": key_scales,
+            "value_scales": value_scales, "block_table": block_table, "block_lengths": block_lengths,
+            "format": format, "scale": scale,
+        }  # fmt: skip
+        return self._submit(QUANTIZED_ATTENTION, arguments, tables=("block_table", "block_lengths"))
 
     def submit_block_digest(
         self, keys: torch.Tensor, block_lengths: torch.Tensor

@@ -31,6 +31,18 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         ),
         {"scale": 0.5},
     ),
+    "quantized_decode_attention": (
+        (
+            torch.randn(1, 4, 8),
+            torch.ones(3, 2, 4, 4, dtype=torch.uint8),
+            torch.ones(3, 2, 4, 4, dtype=torch.uint8),
+            torch.ones(3, 2, 4, 2),
+            torch.ones(3, 2, 4, 2),
+            TABLE[None],
+            torch.full_like(TABLE, 3)[None],
+        ),
+        {"format": "e2m1"},
+    ),
     "merge_partials": ((torch.randn(2, 3, 8), torch.randn(2, 3)), {}),
     "gather_blocks": ((torch.randn(3, 4), TABLE[0]), {}),
     "scatter_blocks_": ((torch.randn(3, 4), TABLE[0], torch.randn(3, 4)), {}),

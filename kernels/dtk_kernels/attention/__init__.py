@@ -15,7 +15,15 @@ wait for the GPU.
 from dtk_kernels.attention.block_digest import block_digest
 from dtk_kernels.attention.block_score import block_score
 from dtk_kernels.attention.merge_partials import merge_partials
+from dtk_kernels.attention.quantized_decode_attention import quantized_decode_attention
 from dtk_kernels.attention.select_blocks import select_blocks
 from dtk_kernels.attention.sparse_decode_attention import sparse_decode_attention
 
-__all__ = ["block_digest", "block_score", "merge_partials", "select_blocks", "sparse_decode_attention"]
+__all__ = [
+    "block_digest",
+    "block_score",
+    "merge_partials",
+    "quantized_decode_attention",
+    "select_blocks",
+    "sparse_decode_attention",
+]
