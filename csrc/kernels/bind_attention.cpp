@@ -29,9 +29,8 @@ void quantized_decode_attention(const TensorView& query, const TensorView& keys,
                                 const TensorView& block_table, const TensorView& block_lengths,
                                 std::int32_t format, float scale, const TensorView& output,
                                 const TensorView& lse) {
-  const AttentionArguments arguments =
-      quantized_arguments(query, keys, values, key_scales, value_scales, block_table, block_lengths, format,
-                          scale, output, lse);
+  const AttentionArguments arguments = quantized_arguments(
+      query, keys, values, key_scales, value_scales, block_table, block_lengths, format, scale, output, lse);
   const py::gil_scoped_release release;
   AttentionSplit split(arguments);
   Scratch scratch;

@@ -100,9 +100,9 @@ Submitted submit_quantized_attention(const Pool& pool, const TensorView& query, 
                                      const TensorView& block_lengths, std::int32_t format, float scale,
                                      const TensorView& output, const TensorView& lse) {
   const py::gil_scoped_release release;
-  return submit(pool, attention_job(quantized_arguments(query, keys, values, key_scales, value_scales,
-                                                        block_table, block_lengths, format, scale, output,
-                                                        lse)));
+  return submit(pool,
+                attention_job(quantized_arguments(query, keys, values, key_scales, value_scales, block_table,
+                                                  block_lengths, format, scale, output, lse)));
 }
 
 Submitted submit_digest(const Pool& pool, const TensorView& keys, const TensorView& block_lengths,

@@ -10,7 +10,7 @@ namespace dtk {
 enum DType : std::int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kNumFloatTypes = 3, kOther = 3 };
 
 // How a pool stores K/V: plain floats, or codes with scales.
-enum KVFormat : std::int32_t { kPlain = 0, kInt8 = 1, kE4M3 = 2, kE2M1 = 3 };
+enum KVFormat : std::int32_t { kPlainKV = 0, kInt8KV = 1, kE4M3KV = 2, kE2M1KV = 3 };
 
 // Which part of an operation a call does, so that several threads can share the work: items
 // first..first+count-1.
