@@ -79,7 +79,7 @@ jobs = [workers.submit_sparse_decode_attention(*long_problem(1_000)) for _ in ra
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize("ending", ["", "loop = [workers]; loop.append(loop)"])
