@@ -83,8 +83,9 @@ def sanitize(session: nox.Session) -> None:
     for name in names:
         session.run(*pytest, *kernels, env=environment | {"DTK_CPU_ISA": name})
     threads = sorted(str(file) for file in (ROOT / "tests" / "kernels").glob("test_worker*.py"))
-    # Not those that count memory or end the interpreter early: both are other things under a sanitizer.
-    threads = [file for file in threads if not file.endswith(("resources.py", "lifetime.py"))]
+    # Not those about memory in use, CPU time or programs that end early: all are other things under a sanitizer.
+    others = ("_resources.py", "_taking_part.py", "_lifetime.py")
+    threads = [file for file in threads if not file.endswith(others)]
     session.run(*pytest, *threads, "tests/csrc/test_sanitizers.py", env=environment)
 
 
