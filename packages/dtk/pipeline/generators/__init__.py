@@ -1,0 +1,1 @@
+"""A file a schedule; `registry` knows them by name."""
