@@ -67,7 +67,7 @@ def loop_placement(num_ranks: int, num_chunks: int) -> tuple[int, ...]:
 
 
 def v_placement(num_ranks: int, num_chunks: int = 2) -> tuple[int, ...]:
-    """Return the rank of each stage where odd chunks run backwards over the ranks: for two chunks ZB-V's V."""
+    """Return the rank of each stage where odd chunks run back over the ranks: for two chunks ZB-V's V."""
     _check_sizes(num_ranks, num_chunks)
     there, back = tuple(range(num_ranks)), tuple(range(num_ranks))[::-1]
     return tuple(rank for chunk in range(num_chunks) for rank in (back if chunk % 2 else there))

@@ -75,7 +75,7 @@ class Simulation:
             to the end of the weight gradient (or of the full backward).
         gathers: UNSHARD actions.
         reduce_scatters: REDUCE_GRAD actions.
-        traffic_bytes: What was sent or gathered or reduced, by kind: messages, parameter_bytes, gradient_bytes.
+        traffic_bytes: What was sent, gathered or reduced, by kind: the sizes in `StageCosts` times the counts.
     """
 
     makespan_ns: int
