@@ -75,7 +75,7 @@ class Simulation:
             to the end of the weight gradient (or of the full backward).
         gathers: UNSHARD actions.
         reduce_scatters: REDUCE_GRAD actions.
-        traffic_bytes: What was sent, gathered or reduced, by kind: the sizes in `StageCosts` times the counts.
+        traffic_bytes: What was sent, gathered or reduced, by kind: counts times the sizes in `StageCosts`.
     """
 
     makespan_ns: int
