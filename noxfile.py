@@ -84,9 +84,10 @@ def sanitize(session: nox.Session) -> None:
         session.run(*pytest, *kernels, env=environment | {"DTK_CPU_ISA": name})
     threads = sorted(str(file) for file in (ROOT / "tests" / "kernels").glob("test_worker*.py"))
     # Not those about memory in use, CPU time or programs that end early: all are other things under a sanitizer.
-    others = ("_resources.py", "_taking_part.py", "_lifetime.py")
-    threads = [file for file in threads if not file.endswith(others)]
-    session.run(*pytest, *threads, "tests/csrc/test_sanitizers.py", env=environment)
+    left_out = ("_resources.py", "_taking_part.py", "_lifetime.py")
+    threads = [file for file in threads if not file.endswith(left_out)]
+    others = ("tests/simulation", "tests/csrc/test_sanitizers.py")
+    session.run(*pytest, *threads, *others, env=environment)
 
 
 @nox.session(default=False)

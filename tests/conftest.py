@@ -17,8 +17,9 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dtk")
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine cannot run, and say why; a required native module is never skipped."""
-    if item.get_closest_marker("native") and importlib.util.find_spec("dtk_kernels._native") is None:
-        message = "the compiled module dtk_kernels._native is missing"
+    modules = ("dtk_kernels._native", "dtk._native") if item.get_closest_marker("native") else ()
+    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
+        message = f"the compiled module {' and '.join(missing)} is missing"
         if os.environ.get("DTK_REQUIRE_NATIVE") == "1":
             pytest.fail(message)
         pytest.skip(message)

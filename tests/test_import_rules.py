@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"costmodel"},
     {"workload", "hardware", "timeline", "simulation"},
     {"units", "configuration"},
-    {"errors"},
+    {"errors", "_native"},
 ]
 RANKS = {component: -row for row, components in enumerate(LAYERS) for component in components}
 

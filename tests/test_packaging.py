@@ -85,8 +85,9 @@ def test_every_module_can_be_imported(package: str) -> None:
 
 
 @pytest.mark.native
-def test_the_compiled_module_is_there() -> None:
-    assert importlib.util.find_spec("dtk_kernels._native") is not None
+@pytest.mark.parametrize("package", SOURCES)
+def test_the_compiled_module_is_there(package: str) -> None:
+    assert importlib.util.find_spec(f"{package}._native") is not None
 
 
 @pytest.mark.parametrize("package", SOURCES)
@@ -116,15 +117,15 @@ def test_every_test_folder_is_a_package() -> None:
     assert {folder for folder in folders if not (folder / "__init__.py").exists()} == set()
 
 
-def test_the_wheel_holds_the_checkout_and_the_compiled_module(
+def test_the_wheel_holds_the_checkout_and_the_compiled_modules(
     distribution: importlib.metadata.Distribution,
 ) -> None:
     if is_editable(distribution):
         pytest.skip("installed in place")
     installed = {str(file) for file in distribution.files or []}
     ours = {name for name in installed if name.split("/")[0] in SOURCES and not name.endswith(".pyc")}
-    native = {name for name in ours if name.startswith("dtk_kernels/_native.") and name.endswith(".so")}
-    assert len(native) == 1
+    native = {name for name in ours if name.endswith(".so")}
+    assert sorted(name.partition(".")[0] for name in native) == ["dtk/_native", "dtk_kernels/_native"]
     assert ours - native == source_files("dtk") | source_files("dtk_kernels")
     others = {name.split("/")[0] for name in installed} - set(SOURCES) - {".."}
     assert others == {f"dtk_llm-{dtk.__version__}.dist-info"}

@@ -67,6 +67,15 @@ def _native(kernels: dict[str, Any]) -> Iterator[Check]:
         yield Check("native kernels", "fail", f"none: {reason}", "build it: pip install . --force-reinstall")
 
 
+def _simulation(simulation: dict[str, Any]) -> Iterator[Check]:
+    state = simulation["native"]
+    if state["live"]:
+        yield Check("native simulator", "ok", "it is there")
+    else:
+        hint = "plain Python steps in, many times slower; build it: pip install . --force-reinstall"
+        yield Check("native simulator", "warn", f"none: {state['reason']}", hint)
+
+
 def _gpu(gpu: dict[str, Any]) -> Iterator[Check]:
     if gpu["available"]:
         names = ", ".join(device["name"] for device in gpu["devices"])
@@ -139,6 +148,7 @@ def _compiler(compiler: dict[str, Any]) -> Iterator[Check]:
 CHECKS: Final[tuple[tuple[str, Callable[[dict[str, Any]], Iterator[Check]]], ...]] = (
     ("installation", _installation),
     ("kernels", _native),
+    ("simulation", _simulation),
     ("gpu", _gpu),
     ("environment", _threads),
     ("environment", _variables),

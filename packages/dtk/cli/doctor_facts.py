@@ -31,6 +31,7 @@ def collect() -> dict[str, Any]:
         "installation": _installation,
         "environment": _environment,
         "kernels": _kernels,
+        "simulation": _simulation,
         "memory": _memory,
         "gpu": _gpu,
         "ray": _ray,
@@ -98,6 +99,12 @@ def _kernels() -> dict[str, Any]:
             name: {one: asdict(state) for one, state in states.items()} for name, states in operations.items()
         },
     }
+
+
+def _simulation() -> dict[str, Any]:
+    from dtk.simulation import native
+
+    return {"native": {"live": native.native_is_live(), "reason": native.why_no_native_module()}}
 
 
 def _memory() -> dict[str, Any]:
