@@ -39,35 +39,34 @@ def test_good_schedules(schedule: Schedule) -> None:
         (SPLIT, ("0W0", "0B0"), "rank 0, position 2: repeats 0I0, which stands at position 1 already"),
         (TWO, ("0B0", "0B0 0W0"), "position 3: the weight gradient is part of 0B0 at position 2 (got '0W0')"),
         (TWO, ("1B0 1F1", "1F1 1B1 1B0"), "rank 1, position 4: repeats 1B1, which stands at position 2"),
-        (TWO, ("0B1", "0B1 1F0"), "rank 0, position 4: stands on rank 0, but rank 1 holds stage 1 (got '1F0')"),
+        (TWO, ("0B1", "0B1 1F0"), "position 4: stands on rank 0, but rank 1 holds stage 1 (got '1F0')"),
         (TWO, ("0B1", "0B1 2F0"), "rank 0, position 4: there is no stage 2: stages are 0 to 1"),
         (TWO, ("0B1", "0B1 0B7"), "rank 0, position 4: there is no micro-batch 7: micro-batches are 0 to 1"),
         # Order on one rank.
         (TWO, ("1F0 1B0", "1B0 1F0"), "rank 1, position 0: waits for 1F0, which comes later, at position 1"),
-        (SPLIT, ("1I0 1W0", "1W0 1I0"), "rank 1, position 1: waits for 1I0, which comes later, at position 2"),
+        (SPLIT, ("1I0 1W0", "1W0 1I0"), "position 1: waits for 1I0, which comes later, at position 2"),
         (TWO, ("1F0 1B0", "(1F0;1B0)OVERLAP_F_B"), "waits for 1F0, which runs in the same pair"),
         # Transfers.
         (SENDS, ("0SEND_F0", ""), "rank 0: 0SEND_F0 is missing, though rank 1 lists 1RECV_F0"),
         (SENDS, ("0RECV_B0", ""), "rank 0: 0RECV_B0 is missing, though rank 1 lists 1SEND_B0"),
         (SENDS, ("0SEND_F0", "0SEND_F0 0SEND_F0"), "rank 0, position 2: stands at position 1 already"),
         (SENDS, ("0F0 0SEND_F0", "0SEND_F0 0F0"), "position 0: sends what 0F0 computes only at position 1"),
-        (SENDS, ("1RECV_F0 1F0", "1F0 1RECV_F0"), "position 0: waits for 1RECV_F0, which comes later, at position 1"),
-        (SENDS, ("1SEND_B0", "1SEND_B0 1SEND_F0"), "rank 1, position 4: stage 1 has no neighbour on that side"),
+        (SENDS, ("1RECV_F0 1F0", "1F0 1RECV_F0"), "position 0: waits for 1RECV_F0, which comes later"),
+        (SENDS, ("1SEND_B0", "1SEND_B0 1SEND_F0"), "position 4: stage 1 has no neighbour on that side"),
         # Residency and reductions.
-        (GATHERED, ("0UNSHARD ", ""), "position 0: waits for 0UNSHARD: the parameters of stage 0 are not gathered yet"),
+        (GATHERED, ("0UNSHARD ", ""), "position 0: waits for 0UNSHARD: the parameters of stage 0 are not"),
         (
             GATHERED,
             ("1F0 1B0", "1F0 1RESHARD 1B0"),
-            "rank 1, position 3: waits for 1UNSHARD: the parameters of stage 1 are not gathered since 1RESHARD at "
-            "position 2 (got '1B0')",
+            "the parameters of stage 1 are not gathered since 1RESHARD at position 2 (got '1B0')",
         ),
-        (GATHERED, ("0F0", "0F0 0UNSHARD"), "rank 0, position 2: stage 0 is gathered already, since position 0"),
+        (GATHERED, ("0F0", "0F0 0UNSHARD"), "position 2: stage 0 is gathered already, since position 0"),
         (GATHERED, (" 0RESHARD", " 0RESHARD 0RESHARD"), "rank 0, position 5: stage 0 is not gathered"),
         (GATHERED, (" 0RESHARD", ""), "rank 0, position 0: stage 0 is never freed"),
         (GATHERED, (" 0REDUCE_GRAD", ""), "rank 0: 0REDUCE_GRAD is missing after 0B0 at position 2"),
-        (GATHERED, ("0B0", "0REDUCE_GRAD 0B0"), "position 2: stage 0 has no gradients that are not reduced already"),
+        (GATHERED, ("0B0", "0REDUCE_GRAD 0B0"), "stage 0 has no gradients that are not reduced already"),
     ],
-)  # fmt: skip
+)
 def test_one_clear_line(text: str, changed: tuple[str, str], expected: str) -> None:
     validate(two_ranks(text))
     broken = text.replace(*changed)
@@ -88,8 +87,8 @@ def refusal_of(schedule: Schedule, **settings: bool | int) -> str:
 
 def test_circle_of_computes_names_who_waits_for_whom() -> None:
     assert refusal_of(two_ranks("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1")) == (
-        "rank 0, position 1: deadlock: rank 0 stands at 0B0 (position 1) and waits for 1B0 of rank 1; rank 1 stands "
-        "at 1F1 (position 1) and waits for 0F1 of rank 0 (got '0B0')"
+        "rank 0, position 1: deadlock: rank 0 stands at 0B0 (position 1) and waits for 1B0 of rank 1; rank 1 "
+        "stands at 1F1 (position 1) and waits for 0F1 of rank 0 (got '0B0')"
     )
 
 
@@ -103,9 +102,9 @@ def test_both_ranks_send_first() -> None:
     schedule = two_ranks(BOTH_SEND)
     validate(schedule, rendezvous=False)
     assert refusal_of(schedule) == (
-        "rank 0, position 3: deadlock: rank 0 stands at 0SEND_F1 (position 3) and waits for 1RECV_F1 of rank 1; "
-        "rank 1 stands at 1SEND_B0 (position 3) and waits for 0RECV_B0 of rank 0 (got '0SEND_F1'); one of two ranks "
-        "that send to each other has to receive first"
+        "rank 0, position 3: deadlock: rank 0 stands at 0SEND_F1 (position 3) and waits for 1RECV_F1 of rank "
+        "1; rank 1 stands at 1SEND_B0 (position 3) and waits for 0RECV_B0 of rank 0 (got '0SEND_F1'); one of "
+        "two ranks that send to each other has to receive first"
     )
     validate(two_ranks(BOTH_SEND.replace("0SEND_F1 0RECV_B0", "0RECV_B0 0SEND_F1")))
 
@@ -120,7 +119,9 @@ def test_a_receive_before_its_send_can_come_blocks_without_rendezvous_too() -> N
 
 def test_messages_between_two_ranks_keep_their_order() -> None:
     text = SENDS.replace("0F0 0SEND_F0", "0F0 0SEND_F0 0F1 0SEND_F1").replace("0B0", "0B0 0RECV_B1 0B1")
-    text = text.replace("1RECV_F0 1F0", "1RECV_F1 1RECV_F0 1F0 1F1").replace("1SEND_B0", "1SEND_B0 1B1 1SEND_B1")
+    text = text.replace("1RECV_F0 1F0", "1RECV_F1 1RECV_F0 1F0 1F1").replace(
+        "1SEND_B0", "1SEND_B0 1B1 1SEND_B1"
+    )
     assert refusal_of(two_ranks(text), rendezvous=False) == (
         "rank 1, position 0: receives out of order: rank 0 sends 0SEND_F0 at this place of its messages (got "
         "'1RECV_F1')"
@@ -131,7 +132,9 @@ def test_a_long_circle_is_cut() -> None:
     ranks = 20
     rows = [f"{ranks + rank}F0 {rank}F0 {ranks + rank}B0 {rank}B0" for rank in range(ranks)]
     message = refusal_of(from_text("ring", loop_placement(ranks, 2), 1, "\n".join(rows)))
-    assert message.startswith("rank 0, position 0: deadlock: rank 0 stands at 20F0 (position 0) and waits for 19F0 of")
+    assert message.startswith(
+        "rank 0, position 0: deadlock: rank 0 stands at 20F0 (position 0) and waits for 19F0 of"
+    )
     assert message.endswith("and so on, 20 ranks in a circle (got '20F0')")
     assert len(message) < 600
 
@@ -190,7 +193,9 @@ def test_too_many_resident_chunks() -> None:
 def test_weight_gradients_may_need_parameters() -> None:
     lowered = add_parameters(zeropp_p4_v2_u4())
     validate(lowered)
-    assert "waits for 4UNSHARD: the parameters of stage 4 are not gathered since 4RESHARD" in refusal_of(lowered, weight_grad_needs_parameters=True)
+    assert "waits for 4UNSHARD: the parameters of stage 4 are not gathered since 4RESHARD" in refusal_of(
+        lowered, weight_grad_needs_parameters=True
+    )
 
 
 def test_sends_right_after_and_receives_right_before_need_buffers() -> None:

@@ -1,12 +1,13 @@
 """Does the schedule end? Runs all lists at once and reports who waits for whom where they stand still."""
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from dtk.errors import InputError
-from dtk.pipeline.action import COMPUTE_KINDS, TRANSFER_KINDS, Kind
+from dtk.pipeline.action import COMPUTE_KINDS, Kind
 from dtk.pipeline.validate.listing import Listing
 
 __all__ = ["check_execution"]
@@ -30,7 +31,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of every rank, and how many ranks' lists there are.
+    """The steps of every rank.
 
     Thing t < S * M is the output of a forward by stage * M + micro-batch, t - S * M that of a backward. One
     rank makes it and one other rank waits for it.
@@ -61,44 +62,53 @@ def check_execution(listing: Listing, *, transfers: bool, rendezvous: bool) -> N
     Raises:
         InputError: If ranks wait for each other in a circle.
     """
-    steps = _Steps(listing, _steps_of_rows(listing, transfers, rendezvous))
+    ranks = range(listing.schedule.num_ranks)
+    if transfers:
+        rows = [list(_transfer_steps(listing, rank, rendezvous)) for rank in ranks]
+    else:
+        rows = [list(_compute_steps(listing, rank)) for rank in ranks]
+    steps = _Steps(listing, rows)
     reached = _run(steps)
     for rank, row in enumerate(steps.rows):
         if reached[rank] < len(row):
             raise _deadlock(steps, reached, rank, transfers and rendezvous)
 
 
-def _steps_of_rows(listing: Listing, transfers: bool, rendezvous: bool) -> list[list[_Step]]:
+def _compute_steps(listing: Listing, rank: int) -> Iterator[_Step]:
+    """Yield what a rank waits for and makes; a pair waits for both inputs before it makes an output."""
     schedule = listing.schedule
     ranks, size = schedule.rank_of_stage, schedule.num_microbatches
-    outputs = len(ranks) * size
-    kinds = TRANSFER_KINDS if transfers else COMPUTE_KINDS
-    rows: list[list[_Step]] = []
-    for rank, row in enumerate(schedule.actions):
-        steps: list[_Step] = []
-        for position, action in enumerate(row):
-            if action.kind not in kinds or action.kind is Kind.WEIGHT_GRAD:
+    num_outputs, last = len(ranks) * size, len(ranks) - 1
+    for position, action in enumerate(schedule.actions[rank]):
+        makes: list[_Step] = []
+        for stage, kind, microbatch, _ in action.parts:
+            if kind not in COMPUTE_KINDS or kind is Kind.WEIGHT_GRAD or microbatch is None:
                 continue
-            makes: list[_Step] = []
-            for stage, kind, microbatch, _ in action.parts:
-                thing = stage * size + (microbatch or 0)
-                if kind is Kind.FORWARD:
-                    if stage > 0 and ranks[stage - 1] != rank:
-                        steps.append(_Step(_Does.WAIT, thing - size, position))
-                    makes.append(_Step(_Does.MAKE, thing, position))
-                elif kind in COMPUTE_KINDS:
-                    if stage + 1 < len(ranks) and ranks[stage + 1] != rank:
-                        steps.append(_Step(_Does.WAIT, outputs + thing + size, position))
-                    makes.append(_Step(_Does.MAKE, outputs + thing, position))
-                else:
-                    thing += {Kind.RECV_F: -size, Kind.RECV_B: outputs + size, Kind.SEND_B: outputs}.get(
-                        kind, 0
-                    )
-                    does = _Does.MAKE if kind in (Kind.SEND_F, Kind.SEND_B) else _Does.WAIT
-                    steps.append(_Step(_Does.MEET if rendezvous else does, thing, position))
-            steps.extend(makes)
-        rows.append(steps)
-    return rows
+            thing = stage * size + microbatch
+            if kind is Kind.FORWARD:
+                if stage > 0 and ranks[stage - 1] != rank:
+                    yield _Step(_Does.WAIT, thing - size, position)
+                makes.append(_Step(_Does.MAKE, thing, position))
+            else:
+                thing += num_outputs
+                if stage < last and ranks[stage + 1] != rank:
+                    yield _Step(_Does.WAIT, thing + size, position)
+                makes.append(_Step(_Does.MAKE, thing, position))
+        yield from makes
+
+
+def _transfer_steps(listing: Listing, rank: int, rendezvous: bool) -> Iterator[_Step]:
+    """Yield what a rank sends and receives; what it computes in between waits for nothing else."""
+    schedule = listing.schedule
+    size = schedule.num_microbatches
+    num_outputs = schedule.num_stages * size
+    shift = {Kind.SEND_F: 0, Kind.RECV_F: -size, Kind.SEND_B: num_outputs, Kind.RECV_B: num_outputs + size}
+    does = {kind: _Does.WAIT if kind in (Kind.RECV_F, Kind.RECV_B) else _Does.MAKE for kind in shift}
+    if rendezvous:
+        does = dict.fromkeys(shift, _Does.MEET)
+    for position, (stage, kind, microbatch, _) in enumerate(schedule.actions[rank]):
+        if kind in shift and microbatch is not None:
+            yield _Step(does[kind], stage * size + microbatch + shift[kind], position)
 
 
 def _run(steps: _Steps) -> list[int]:
