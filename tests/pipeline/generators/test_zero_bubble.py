@@ -8,7 +8,6 @@ from dtk.pipeline.generators.interleaved import interleaved
 from dtk.pipeline.generators.one_f_one_b import one_f_one_b
 from dtk.pipeline.generators.zb_h1 import zb_h1
 from dtk.pipeline.generators.zb_h2 import zb_h2
-from dtk.pipeline.generators.zb_v import zb_v
 from tests.pipeline.generators.timeline import execute
 
 sizes = st.tuples(st.integers(1, 8), st.integers(0, 24))
@@ -42,21 +41,6 @@ def test_extra_time_of_1f1b(size: tuple[int, int], values: tuple[int, int, int])
     num_ranks, num_microbatches = size[0], size[1] + 1
     timeline = execute(one_f_one_b(num_ranks, num_microbatches), **_costs(values))
     assert timeline.makespan == (num_microbatches + num_ranks - 1) * sum(values)
-
-
-@given(sizes, times, st.integers(2, 4))
-def test_extra_time_of_interleaved(
-    size: tuple[int, int], values: tuple[int, int, int], num_chunks: int
-) -> None:
-    num_ranks, num_microbatches = size[0], size[0] * (size[1] // 4 + 1)
-    timeline = execute(interleaved(num_ranks, num_chunks, num_microbatches), **_costs(values))
-    assert timeline.makespan == (num_chunks * num_microbatches + num_ranks - 1) * sum(values)
-
-
-@pytest.mark.parametrize("num_ranks", range(1, 7))
-def test_zb_v_only_idles_to_fill_and_drain(num_ranks: int) -> None:
-    for num_microbatches in range(2 * num_ranks, 4 * num_ranks):
-        assert execute(zb_v(num_ranks, num_microbatches)).idle == [num_ranks - 1] * num_ranks
 
 
 # Table 9's profiles (M, T_F, T_B, T_W, T_comm in microseconds) and table 5's bubble rates.

@@ -12,7 +12,7 @@ from dtk.errors import InputError
 from dtk.pipeline.action import Action, Kind
 from dtk.pipeline.schedule import MAX_ACTIONS
 
-__all__ = ["Row", "check_sizes", "one_forward_one_backward"]
+__all__ = ["Row", "check_positive", "check_sizes", "one_forward_one_backward"]
 
 
 def check_sizes(num_ranks: int, num_chunks: int, num_microbatches: int) -> None:
