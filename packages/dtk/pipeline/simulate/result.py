@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import NamedTuple
 
 from dtk.pipeline.action import Action
 
-__all__ = ["IdleCause", "MemoryKind", "Simulation", "StreamKind", "Task", "TrafficKind"]
+__all__ = ["IdleCause", "MemoryKind", "MemoryStep", "Simulation", "StreamKind", "Task", "TrafficKind"]
 
 
 class StreamKind(StrEnum):
@@ -51,14 +52,33 @@ class TrafficKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing that took time on a stream of a rank; `peer` is the receiving rank of a transfer."""
+    """One thing that took time on a stream of a rank.
+
+    Attributes:
+        rank: The rank; of a transfer, the one that sends.
+        stream: What it ran on.
+        action: Of a transfer the compute action (of a pair, the part) whose output it carries; None for the
+            optimizer step.
+        start_ns: Its start.
+        end_ns: Its end.
+        peer: The receiving rank of a transfer.
+    """
 
     rank: int
     stream: StreamKind
-    action: Action
+    action: Action | None
     start_ns: int
     end_ns: int
     peer: int | None = None
+
+
+class MemoryStep(NamedTuple):
+    """What a rank holds of one kind from `time_ns` on, until its next step."""
+
+    time_ns: int
+    rank: int
+    kind: MemoryKind
+    held_bytes: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +95,8 @@ class Simulation:
             to the end of the weight gradient (or of the full backward).
         gathers: UNSHARD actions.
         reduce_scatters: REDUCE_GRAD actions.
-        traffic_bytes: What was sent, gathered or reduced, by kind: counts times the sizes in `StageCosts`.
+        traffic_bytes: What was sent, gathered or reduced, by kind: counts times the sizes in `StageCosts`. A
+            message with a gradient is as large as the activation message the other way.
     """
 
     makespan_ns: int
