@@ -1,7 +1,7 @@
 """Between our schedules and torch's, and the only file that touches private names of torch's pipelining.
 
-torch marks its action type, its schedule visualizer and the lists they deal in as private. They are stable in
-2.12 and 2.13; a test checks that each name exists. Importing this file imports torch.
+torch marks its action type and its schedule visualizer as private: a test checks that each name used here
+exists. Importing this file imports torch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,6 @@ __all__ = ["PRIVATE_NAMES", "TORCH_NAMES", "from_torch", "to_torch", "torch_sche
 PRIVATE_NAMES: Final = (
     (schedules, "_Action"),
     (schedules, "_ComputationType"),
-    (schedules, "_PipelineScheduleRuntime"),
     (_schedule_visualizer, "get_schedule_ops"),
 )
 
@@ -38,8 +37,6 @@ TORCH_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 `zb-h1` for two chunks or more only)."""
 
 _V_SHAPED: Final = frozenset({"ZBVZeroBubble", "DualPipeV"})
-
-TorchRows = Mapping[int, Sequence[schedules._Action | None]]
 
 
 def torch_schedule(torch_name: str, *, num_ranks: int, num_chunks: int, num_microbatches: int) -> Schedule:

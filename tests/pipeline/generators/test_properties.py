@@ -17,11 +17,12 @@ def schedules(draw: st.DrawFn) -> Schedule:
     name = draw(st.sampled_from(list(SCHEDULES)))
     generator = SCHEDULES[name]
     num_ranks = draw(st.integers(1, 9))
+    split = draw(st.booleans())
     options: dict[str, Any] = {
         "unit": draw(st.none() | st.integers(1, 20)),
         "group_size": draw(st.none() | st.integers(num_ranks, 3 * num_ranks)),
-        "weight_order": draw(st.sampled_from(["lifo", "fifo"])),
-        "split": draw(st.booleans()),
+        "weight_order": draw(st.sampled_from(["lifo", "fifo"])) if split else "lifo",
+        "split": split,
         "reverse_backward": draw(st.booleans()),
     }
     return make_schedule(

@@ -78,6 +78,7 @@ def test_options_of_other_schedules_are_refused(name: str, option: str, value: o
         ({"unit": 0}, "unit"),
         ({"unit": -1}, "unit"),
         ({"weight_order": "random"}, "weight_order"),
+        ({"weight_order": "fifo", "split": False}, "weight_order"),
         ({"name": "interleaved", "group_size": 0}, "group_size"),
         ({"name": "interleaved", "group_size": 3}, "group_size"),
         ({"name": "optimum"}, "schedule"),

@@ -38,18 +38,21 @@ def zeropp(
         unit: U, the micro-batches of a unit. None stands for 2P: from there on, and for equal costs, the idle
             time does not grow with the number of units.
         weight_order: Which weight gradient runs next: the newest (`lifo`, the author's, which stays on the
-            chunk in use) or the oldest.
+            chunk in use) or the oldest (`fifo`, with the split only).
         split: Keep weight gradients back to fill idle time. Otherwise each runs right after its input
             gradient, which is on its way to the stage before by then.
 
     Raises:
-        InputError: If a size or the unit is below 1, or there would be too many actions.
+        InputError: If a size or the unit is below 1, there would be too many actions, or an option is unknown
+            or without effect.
     """
     check_sizes(num_ranks, num_chunks, num_microbatches)
     size = 2 * num_ranks if unit is None else unit
     check_positive("unit", size)
     if weight_order not in ("lifo", "fifo"):
         raise InputError("must be lifo or fifo", field="weight_order", value=weight_order)
+    if not split and weight_order != "lifo":
+        raise InputError("has no effect without the split", field="weight_order", value=weight_order)
     rows = []
     for rank in range(num_ranks):
         stages = range(rank, num_ranks * num_chunks, num_ranks)
