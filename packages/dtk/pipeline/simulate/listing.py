@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -55,7 +56,7 @@ class Listing:
 
     def parts_of(self, *kinds: Kind) -> Indices:
         """Return the parts of the given kinds, ascending."""
-        return np.flatnonzero(np.isin(self.kind, [CODES[kind] for kind in kinds]))
+        return np.flatnonzero(np.logical_or.reduce([self.kind == CODES[kind] for kind in kinds]))
 
     def part(self, index: int) -> Action:
         """Return one part as an action."""
@@ -74,16 +75,17 @@ def list_actions(schedule: Schedule) -> Listing:
     actions = list(chain.from_iterable(schedule.actions))
     lengths = [len(row) for row in schedule.actions]
     rank = np.repeat(np.arange(schedule.num_ranks), lengths)
-    stages, kinds, microbatches, sub_actions = zip(*actions, strict=True) if actions else ((), (), (), ())
+    count = len(actions)
+    microbatches = map(itemgetter(2), actions)
     columns: dict[str, NDArray[Any]] = {
-        "action_of_part": np.arange(len(actions)),
+        "action_of_part": np.arange(count),
         "rank": rank,
-        "stage": np.array(stages, np.int64),
-        "kind": np.fromiter(map(CODES.__getitem__, kinds), np.int8, len(actions)),
-        "microbatch": np.array([-1 if each is None else each for each in microbatches], np.int64),
+        "stage": np.fromiter(map(itemgetter(0), actions), np.int64, count),
+        "kind": np.fromiter(map(CODES.__getitem__, map(itemgetter(1), actions)), np.int8, count),
+        "microbatch": np.fromiter((-1 if each is None else each for each in microbatches), np.int64, count),
     }
     if CODES[Kind.OVERLAP_F_B] in columns["kind"]:
-        columns = _unfold_pairs(columns, sub_actions)
+        columns = _unfold_pairs(columns, actions)
     kept = ~_TRANSFER_CODES[columns["kind"]]
     if not kept.all():
         columns = {name: column[kept] for name, column in columns.items()}
@@ -92,15 +94,13 @@ def list_actions(schedule: Schedule) -> Listing:
     return listing
 
 
-def _unfold_pairs(
-    columns: dict[str, NDArray[Any]], sub_actions: Sequence[tuple[Action, ...]]
-) -> dict[str, NDArray[Any]]:
+def _unfold_pairs(columns: dict[str, NDArray[Any]], actions: Sequence[Action]) -> dict[str, NDArray[Any]]:
     """Give each part of a pair an entry of its own."""
     is_pair = columns["kind"] == CODES[Kind.OVERLAP_F_B]
     pairs = np.flatnonzero(is_pair)
     unfolded = {name: np.repeat(column, 1 + is_pair) for name, column in columns.items()}
     for second in (0, 1):
-        parts = [sub_actions[place][second] for place in pairs.tolist()]
+        parts = [actions[place].sub_actions[second] for place in pairs.tolist()]
         places = pairs + np.arange(len(pairs)) + second
         unfolded["stage"][places] = [part.stage for part in parts]
         unfolded["kind"][places] = [CODES[part.kind] for part in parts]
