@@ -32,7 +32,7 @@ napoleon_use_ivar = True
 
 # Other projects' pages cannot be looked up while building; our own names must resolve, but private ones and
 # type variables have no page.
-_OTHERS = "torch|transformers|types|pydantic|collections|pathlib|typing|fractions|concurrent"
+_OTHERS = "rich|torch|transformers|types|pydantic|collections|pathlib|typing|fractions|concurrent"
 nitpick_ignore_regex = [
     (r"py:.*", rf"({_OTHERS})\..*"),
     (r"py:class", r"(PreTrainedModel|PreTrainedTokenizerBase|optional)"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtk.timeline import Counter, Flow, Span, Timeline, Track
+from dtk.timeline import Counter, Flow, Span, Timeline, Track, perfetto
 from dtk.timeline.perfetto import encode_trace, microseconds
 from dtk.timeline.perfetto_check import check_trace
 from tests.timeline.samples import large, timelines, zeropp
@@ -144,3 +144,9 @@ def test_counters_alone_make_a_trace() -> None:
         {"GB/s": 1},
         {"GB/s": Decimal("2.5")},
     ]
+
+
+@given(timelines())
+def test_the_estimate_of_the_size_is_never_too_large(timeline: Timeline) -> None:
+    head = len(encode_trace(Timeline("random", "simulated", ())).content)
+    assert perfetto._least_bytes(timeline) <= len(encode_trace(timeline).content) - head + 2

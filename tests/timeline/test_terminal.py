@@ -46,12 +46,12 @@ def test_where_a_column_is_a_nanosecond_it_shows_the_innermost_category(timeline
 
 def test_a_column_shows_what_takes_most_of_it_and_says_so() -> None:
     track = Track("rank 0", "compute")
-    spans = (Span(track, "a", 0, 59, "F"), Span(track, "b", 59, 100, "B"), Span(track, "c", 100, 149, "F"))
-    text = draw_terminal(
-        Timeline("test", "measured", (*spans, Span(track, "d", 997, 1001, "B"))), width=25
-    ).plain
-    assert text.splitlines()[1] == "rank 0 compute F........."
-    assert text.splitlines()[-1] == "1 µs in all, 1 column = 100 ns, showing what takes most of it"
+    times = {"F": (0, 59), "B": (59, 100), "W": (100, 149), "I": (200, 250), "O": (900, 1000)}
+    spans = tuple(Span(track, name, start, end, name) for name, (start, end) in times.items())
+    lines = draw_terminal(Timeline("test", "measured", spans), width=25).plain.splitlines()
+    assert lines[1] == "rank 0 compute F:I......O"
+    assert lines[3] == "B  F  I  O  W  . idle  : mostly idle"
+    assert lines[4] == "1 µs in all, 1 column = 100 ns, showing what takes most of it"
 
 
 def test_threads_can_be_chosen_and_further_rows_are_counted() -> None:

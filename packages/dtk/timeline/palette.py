@@ -37,13 +37,13 @@ _COLOURS: Final = (
     "#6f6fc4",
 )
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-_IDLE: Final = "."
+_RESERVED: Final = ".: "  # idle time, and nothing
 
 
 def looks(categories: Iterable[str]) -> Mapping[str, Look]:
     """Return the looks of categories, given in the order in which they take their colours."""
     found: dict[str, Look] = {}
-    taken = {_IDLE, " "}
+    taken = set(_RESERVED)
     for index, category in enumerate(categories):
         colour = _COLOURS[index % len(_COLOURS)]
         for _ in range(index // len(_COLOURS)):

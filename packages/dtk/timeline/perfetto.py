@@ -32,6 +32,9 @@ _EXACT_BELOW_NS: Final = 2**51
 # Of events at one time: the outer span first, then what binds to a span that is open.
 _SPAN, _COUNTER, _FLOW_START, _FLOW_END = range(4)
 
+# The shortest lines there can be; a flow has two.
+_SPAN_BYTES, _FLOW_BYTES, _POINT_BYTES = 62, 140, 58
+
 # Time, kind, the longer span first, the place among its like, and the line.
 _Event = tuple[int, int, int, int, str]
 
@@ -54,8 +57,8 @@ def encode_trace(timeline: Timeline, *, compress: bool = False, max_bytes: int =
             is not enough merges short neighbouring spans and close points of counters.
     """
     left_out = _unbound_note(timeline)
-    content = _document(timeline, left_out)
-    if len(content) > max_bytes:
+    content = _document(timeline, left_out) if _least_bytes(timeline) <= max_bytes else None
+    if content is None or len(content) > max_bytes:
         left_out = ("flows and arguments of spans are left out",)
         timeline = _bare(timeline)
         content = _document(timeline, left_out)
@@ -79,6 +82,13 @@ def microseconds(time_ns: int) -> str:
     if time_ns < _EXACT_BELOW_NS and int(value * 1000.0) < time_ns:
         return repr(math.nextafter(value, math.inf))
     return text
+
+
+def _least_bytes(timeline: Timeline) -> int:
+    """Return what the document has at least, to save writing one that is far too large."""
+    points = sum(len(counter.points) for counter in timeline.counters)
+    spans, flows = len(timeline.spans), sum(map(_has_length, timeline.flows))
+    return _SPAN_BYTES * spans + _FLOW_BYTES * flows + _POINT_BYTES * points
 
 
 def _unbound_note(timeline: Timeline) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from dtk.timeline.columns import innermost_pieces, time_by_column
 from dtk.timeline.model import Timeline, Track
 from dtk.timeline.palette import Look, looks
 
-__all__ = ["IDLE", "axis_line", "draw_terminal", "legend"]
+__all__ = ["IDLE", "MOSTLY_IDLE", "draw_terminal"]
 
 IDLE = "."
+MOSTLY_IDLE = ":"
 
 _MIN_COLUMNS = 10
 _COLUMNS_PER_TICK = 8
@@ -32,7 +33,7 @@ def draw_terminal(
 ) -> Text:
     """Return the picture, each line at most `width` characters wide; `.plain` is the text without colour.
 
-    A column shows what takes most of its time, a dot where that is nothing at all.
+    A column shows what takes most of its time: a dot where nothing happens, a colon where little does.
 
     Args:
         timeline: What to draw.
@@ -54,16 +55,16 @@ def draw_terminal(
         cells, row_mixed = _row(timeline, track, num_columns, look)
         mixed |= row_mixed
         lines.append(Text(label.ljust(label_width)) + cells)
-    lines.append(Text(" " * label_width + axis_line(timeline.end_ns, num_columns)))
+    lines.append(Text(" " * label_width + _axis_line(timeline.end_ns, num_columns)))
     present = {span.category for track in shown for span in timeline.spans_of_track[track]}
-    lines.append(legend({name: one for name, one in look.items() if name in present}))
+    lines.append(_legend({name: one for name, one in look.items() if name in present}, mixed=mixed))
     rest = len(wanted) - len(shown)
     lines.append(Text(_note(timeline.end_ns, num_columns, mixed=mixed, rest=rest)))
     return Text("\n").join(lines)
 
 
-def axis_line(end_ns: int, num_columns: int) -> str:
-    """Return the time axis: each label starts in the column of its time."""
+def _axis_line(end_ns: int, num_columns: int) -> str:
+    """Write the time axis: each label starts in the column of its time."""
     line = ""
     for tick in ticks(end_ns, max(1, num_columns // _COLUMNS_PER_TICK)):
         column = tick.time_ns * num_columns // end_ns
@@ -72,13 +73,14 @@ def axis_line(end_ns: int, num_columns: int) -> str:
     return line
 
 
-def legend(look: Mapping[str, Look]) -> Text:
-    """Return which letter and colour means what, in one line."""
+def _legend(look: Mapping[str, Look], *, mixed: bool) -> Text:
+    """Say which letter and colour means what, in one line."""
     parts = []
     for name, one in look.items():
         words = "" if name == one.letter else f" {name or '(none)'}"
         parts.append(Text(one.letter, style=_style(one)) + Text(words))
-    return Text("  ").join([*parts, Text(f"{IDLE} idle")])
+    mostly = [Text(f"{MOSTLY_IDLE} mostly idle")] if mixed else []
+    return Text("  ").join([*parts, Text(f"{IDLE} idle"), *mostly])
 
 
 def _labels(tracks: Sequence[Track]) -> list[str]:
@@ -117,7 +119,7 @@ def _row(timeline: Timeline, track: Track, num_columns: int, look: Mapping[str, 
         mixed |= len(column) + (idle > 0) > 1
         best = max(column, key=lambda name: (column[name], -order[name]), default=None)
         if best is None or column[best] < idle:
-            cells.append(IDLE, style="dim")
+            cells.append(IDLE if best is None else MOSTLY_IDLE, style="dim")
         else:
             cells.append(look[best].letter, style=_style(look[best]))
     return cells, mixed
