@@ -1,10 +1,11 @@
 """Runs a task graph with the native engine, or with the plain Python one where that is missing."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dtk.errors import InputError
 from dtk.simulation import native, oracle
 from dtk.simulation.graph import TaskGraph
 
@@ -17,8 +18,11 @@ def choose_engine(engine: Engine | None) -> Engine:
     """Return the engine asked for, or the best that is live; Python instead of native warns, once.
 
     Raises:
+        InputError: There is no such engine.
         NativeModuleRequiredError: It is missing, and asked for or `DTK_REQUIRE_NATIVE` is 1.
     """
+    if engine not in (None, *get_args(Engine)):
+        raise InputError("must be native or python", field="engine", value=engine)
     if engine is not None:
         return engine
     if native.native_is_live():
