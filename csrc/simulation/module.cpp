@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include "bind_scheduling.hpp"
 #include "event_core.hpp"
 
 namespace py = pybind11;
@@ -44,4 +45,5 @@ PYBIND11_MODULE(_native, module) {
   module.def("start_times", &start_times, py::arg("durations").noconvert(), py::arg("resources").noconvert(),
              py::arg("positions").noconvert(), py::arg("predecessor_offsets").noconvert(),
              py::arg("predecessors").noconvert(), py::arg("first_ready").noconvert(), py::pos_only());
+  dtk::scheduling::bind_scheduling(module);
 }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dtk.simulation.graph import DeadlockError, TaskGraph
 from dtk_kernels.status import NativeModuleRequiredError
 
-__all__ = ["native_is_live", "start_times", "warn_of_oracle", "why_no_native_module"]
+__all__ = ["native_is_live", "native_module", "start_times", "warn_of_oracle", "why_no_native_module"]
 
 _logger = logging.getLogger("dtk")
 
@@ -38,6 +38,11 @@ def native_is_live() -> bool:
     if module is None and os.environ.get("DTK_REQUIRE_NATIVE") == "1":
         raise NativeModuleRequiredError(f"DTK_REQUIRE_NATIVE is 1, but {reason}")
     return module is not None
+
+
+def native_module() -> ModuleType | None:
+    """Return the compiled module, or None where it is missing."""
+    return _load()[0]
 
 
 def why_no_native_module() -> str:
