@@ -89,7 +89,8 @@ def lay_out(timeline: Timeline, plot_width: int) -> Picture:
     num_columns = max(1, min(plot_width // _WIDTH_PER_COLUMN, most_columns))
     crowded = [len(row.spans) > most_spans for row in shown]
     pairs = zip(shown, crowded, strict=True)
-    rows = [_as_shares(row, end_ns, num_columns) if many else row for row, many in pairs]
+    order = {category: place for place, category in enumerate(timeline.categories)}
+    rows = [_as_shares(row, end_ns, num_columns, order) if many else row for row, many in pairs]
     panels = [_thin(panel, max(1, end_ns // _POINTS_ACROSS)) for panel in _panels(timeline)]
     notes = []
     if any(crowded):
@@ -122,13 +123,21 @@ def _levels(timeline: Timeline, track: Track) -> Iterator[Row]:
     yield from (Row(track.process, track.thread, level, ()) for level in levels)
 
 
-def _as_shares(row: Row, end_ns: int, num_columns: int) -> Row:
-    """Return a row with shares in place of spans; neighbouring columns that are alike are one."""
+def _as_shares(row: Row, end_ns: int, num_columns: int, order: Mapping[str, int]) -> Row:
+    """Return a row with shares in place of spans; neighbouring columns that are alike are one.
+
+    Args:
+        row: Of spans.
+        end_ns: The time of all columns.
+        num_columns: How many.
+        order: Of the categories, from the bottom of a column up.
+    """
     pieces = ((span.start_ns, span.end_ns, span.category) for span in row.spans)
     columns = time_by_column(pieces, end_ns, num_columns)
     shares: list[Share] = []
     start = 0
-    for key, alike in groupby(tuple(sorted(column.items())) for column in columns):
+    stacked = (tuple(sorted(column.items(), key=lambda item: order[item[0]])) for column in columns)
+    for key, alike in groupby(stacked):
         stop = start + sum(1 for _ in alike)
         low = 0
         for category, time in key:

@@ -20,6 +20,7 @@ __all__ = ["SvgFile", "draw_svg"]
 _MAX_TOOLTIPS: Final = 5000
 _CHARACTER: Final = 6.6  # pixels, at 11 px
 _MARGIN: Final = 12
+_RIGHT_MARGIN: Final = 30  # half of the last label of the axis
 _MAX_LABEL: Final = 24
 _ROW, _CROWDED_ROW, _GAP = 18, 9, 2
 _PANEL: Final = 48
@@ -47,7 +48,7 @@ class SvgFile:
 def draw_svg(timeline: Timeline, *, width: int = 1200) -> SvgFile:
     """Return the picture, `width` pixels wide; its size is bounded, whatever the timeline holds."""
     label_width = _label_width(timeline)
-    picture = lay_out(timeline, max(width - label_width - 2 * _MARGIN, 100))
+    picture = lay_out(timeline, _plot_width(width, label_width))
     return _Drawing(picture, width, label_width).file()
 
 
@@ -57,14 +58,18 @@ def _label_width(timeline: Timeline) -> int:
     return int(sum(min(width, _MAX_LABEL) + 2 for width in widest) * _CHARACTER)
 
 
+def _plot_width(width: int, label_width: int) -> int:
+    return max(width - label_width - _MARGIN - _RIGHT_MARGIN, 100)
+
+
 class _Drawing:
     """Where everything of one picture goes."""
 
     def __init__(self, picture: Picture, width: int, label_width: int) -> None:
         self.picture = picture
         self.left = _MARGIN + label_width
-        self.plot_width = max(width - self.left - _MARGIN, 100)
-        self.width = self.left + self.plot_width + _MARGIN
+        self.plot_width = _plot_width(width, label_width)
+        self.width = self.left + self.plot_width + _RIGHT_MARGIN
         self.row_height = _ROW if len(picture.rows) <= 128 else _CROWDED_ROW
         self.rows_end = _HEAD + len(picture.rows) * (self.row_height + _GAP)
         self.classes = {category: f"c{index}" for index, category in enumerate(picture.looks)}
