@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,17 +127,25 @@ def _joined(*changes: _Changes) -> _Changes:
     )
 
 
-def _runs(listing: Listing, parts: Indices, opens: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-    """Return the places in `parts` that open a stage's run, and those that close one.
+class _Runs(NamedTuple):
+    """Places in a list of parts: what opens a stage's run, what closes one, and what comes before that."""
 
-    Within a stage, in the order of its list, a run opens where one of `opens` follows none of them, and
-    closes at the next one of the others.
+    first: Indices
+    closing: Indices
+    last: Indices
+
+
+def _runs(listing: Listing, parts: Indices, opens: NDArray[np.bool_]) -> _Runs:
+    """Cut the parts of each stage, as its list has them, into runs of `opens` that one of the others closes.
+
+    What closes no run is left out, and a run may stay open.
     """
     order = np.argsort(listing.stage[parts], kind="stable")
     opens, stage = opens[order], listing.stage[parts][order]
     follows = np.zeros(len(parts), np.bool_)
     follows[1:] = (stage[1:] == stage[:-1]) & opens[:-1]
-    return order[opens & ~follows], order[~opens & follows]
+    closing = np.flatnonzero(~opens & follows)
+    return _Runs(order[opens & ~follows], order[closing], order[closing - 1])
 
 
 def _parameter_changes(
@@ -150,32 +159,28 @@ def _parameter_changes(
     is_unshard = listing.kind[parts] == CODES[Kind.UNSHARD]
     first = len(timing.end) - len(plan.reduce_parts) - len(plan.unshard_parts)
     gather = first + np.cumsum(is_unshard) - 1  # of an UNSHARD its task
-    opens, closes = _runs(listing, parts, is_unshard)
-    order = np.argsort(listing.stage[parts], kind="stable")
-    previous = np.zeros_like(order)
-    previous[order[1:]] = order[:-1]  # in the stage's own list
-    task = listing.task[parts[closes]]
+    runs = _runs(listing, parts, is_unshard)
+    stage, rank, task = listing.stage[parts], listing.rank[parts], listing.task[parts[runs.closing]]
     issued = np.where(task >= 0, timing.end[task], 0)
-    freed = np.maximum(issued, timing.end[gather[previous[closes]]])
-    stage = listing.stage[parts]
+    freed = np.maximum(issued, timing.end[gather[runs.last]])
     return _joined(
         _changes(kind, rank_of_stage[whole], np.zeros_like(whole), sizes[whole]),
-        _changes(kind, listing.rank[parts[opens]], timing.start[gather[opens]], sizes[stage[opens]]),
-        _changes(kind, listing.rank[parts[closes]], freed, -sizes[stage[closes]]),
+        _changes(kind, rank[runs.first], timing.start[gather[runs.first]], sizes[stage[runs.first]]),
+        _changes(kind, rank[runs.closing], freed, -sizes[stage[runs.closing]]),
     )
 
 
 def _gradient_changes(costs: StageCosts, listing: Listing, plan: Plan, timing: Timing) -> _Changes:
     """Gradients come with the first weight gradient since a REDUCE_GRAD, and go when the next has ended."""
-    sizes = np.array(costs.gradient_bytes, np.int64)
+    kind, sizes = MemoryKind.GRADIENT, np.array(costs.gradient_bytes, np.int64)
     parts = listing.parts_of(Kind.WEIGHT_GRAD, Kind.FULL_BACKWARD, Kind.REDUCE_GRAD)
     is_reduction = listing.kind[parts] == CODES[Kind.REDUCE_GRAD]
     reduction = len(timing.end) - len(plan.reduce_parts) + np.cumsum(is_reduction) - 1
-    opens, closes = _runs(listing, parts, ~is_reduction)
+    runs = _runs(listing, parts, ~is_reduction)
     stage, rank = listing.stage[parts], listing.rank[parts]
-    start = timing.start[listing.task[parts[opens]]]
-    end = timing.end[reduction[closes]]
+    start = timing.start[listing.task[parts[runs.first]]]
+    end = timing.end[reduction[runs.closing]]
     return _joined(
-        _changes(MemoryKind.GRADIENT, rank[opens], start, sizes[stage[opens]]),
-        _changes(MemoryKind.GRADIENT, rank[closes], end, -sizes[stage[closes]]),
+        _changes(kind, rank[runs.first], start, sizes[stage[runs.first]]),
+        _changes(kind, rank[runs.closing], end, -sizes[stage[runs.closing]]),
     )

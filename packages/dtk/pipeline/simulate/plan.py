@@ -187,7 +187,7 @@ def _gathered(listing: Listing, unshards: Indices, unshard_tasks: Indices) -> In
     order = np.lexsort((unshards, listing.stage[unshards]))
     keys = listing.stage[unshards[order]] * num_parts + unshards[order]
     last = np.searchsorted(keys, listing.stage * num_parts + np.arange(num_parts)) - 1
-    candidates = order[last]  # last = -1 names one of the highest stage, which is another stage's or none's
+    candidates = order[last]  # any where last is -1, which `same` leaves out
     same = (last >= 0) & (listing.stage[unshards[candidates]] == listing.stage)
     return np.where(same & listing.is_compute, unshard_tasks[candidates], _NONE)
 
