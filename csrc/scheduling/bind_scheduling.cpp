@@ -87,7 +87,12 @@ bool interrupted() {
 
 py::tuple search_order(const Problem& problem, const std::vector<Order>& starts, int64_t lower_bound,
                        int64_t max_evaluations, uint64_t seed) {
-  for (const Order& order : starts) check_order(problem, order);
+  for (const Order& order : starts) {
+    check_order(problem, order);
+    for (int32_t rank = 0; rank < problem.num_ranks; ++rank) {
+      require(fits_memory(problem, rank, order[rank]), "an order to start from exceeds the memory");
+    }
+  }
   SearchResult result;
   {
     py::gil_scoped_release release;

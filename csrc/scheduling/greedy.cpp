@@ -95,7 +95,10 @@ class Run {
     int32_t found = -1;
     for (const int32_t s : stages_[rank]) {
       const int32_t task = next(kInputGrad, s);
-      if (task >= 0 && arrival_[task] <= now) found = task;  // the deepest
+      if (task < 0 || arrival_[task] > now) continue;
+      // What it leaves for the weight gradient may be more than what it frees.
+      if (held_[rank] + problem_.memory_at_end(task) <= problem_.memory_limit[rank])
+        found = task;  // the deepest
     }
     return found;
   }

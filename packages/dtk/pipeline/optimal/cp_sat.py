@@ -1,10 +1,11 @@
 """The exact scheduler for small cases: constraint programming with OR-tools' CP-SAT.
 
-Not a dependency of dtk: `pip install ortools`. Transfers are delays here, while the simulator gives each
-directed pair of ranks one transfer at a time; the two differ only where a transfer takes longer than the
-compute action before it, and the caller times the answer again.
+Not a dependency of dtk: `pip install 'dtk-llm[exact]'` brings it. Transfers are delays here, while the
+simulator gives each directed pair of ranks one transfer at a time; the two differ only where a transfer takes
+longer than the compute action before it, and the caller times the answer again.
 """
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,18 +40,34 @@ def solve(problem: SchedulingProblem, *, time_limit_s: float, threads: int = 1, 
         from ortools.sat.python import cp_model
     except ModuleNotFoundError as error:
         raise NotTestableError(
-            "exact scheduling needs OR-tools, which is not installed", hint="pip install ortools"
+            "exact scheduling needs OR-tools, which is not installed", hint="pip install 'dtk-llm[exact]'"
         ) from error
     model = _Model(cp_model, problem)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.num_workers = threads
     solver.parameters.random_seed = seed
-    status = solver.solve(model.model)
+    # Its own handler would stay behind and end the process at the next Ctrl-C.
+    solver.parameters.catch_sigint_signal = False
+    status = _solve_interruptibly(solver, model.model)
     bound = round(solver.best_objective_bound)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Exact(None, max(bound, 0), proven=False)
     return Exact(model.order(solver), bound, proven=status == cp_model.OPTIMAL)
+
+
+def _solve_interruptibly(solver: Any, model: Any) -> Any:
+    """Solve beside the main thread, which alone hears Ctrl-C; that stops the solver and goes on up."""
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        solving = beside.submit(solver.solve, model)
+        try:
+            while True:
+                done, _ = wait([solving], timeout=0.1)
+                if done:
+                    return solving.result()
+        except KeyboardInterrupt:
+            solver.stop_search()
+            raise
 
 
 class _Model:

@@ -52,8 +52,9 @@ def search(
     module = _module()
     native = _native_problem(module, problem)
     starts = [*named, *_list_schedules(module, native)]
-    timed = [(span, index) for index, order in enumerate(starts) if (span := _span(module, native, order))]
-    best_first = [starts[index] for _, index in sorted(timed)[:_NUM_STARTS]]
+    spans = [_span(module, native, order) for order in starts]
+    timed = sorted((span, index) for index, span in enumerate(spans) if span is not None)
+    best_first = [starts[index] for _, index in timed[:_NUM_STARTS]]
     return Found(
         *module.search_order(
             native,
