@@ -98,7 +98,7 @@ class SchedulingProblem:
 
     @property
     def least_memory(self) -> tuple[int, ...]:
-        """What each rank needs for one micro-batch: it holds all its chunks when the last forward runs."""
+        """Each rank's need for one micro-batch, all of whose chunks it holds when the last forward runs."""
         needed = [0] * self.num_ranks
         for stage, rank in enumerate(self.rank_of_stage):
             needed[rank] += max(self.costs.activation_bytes[stage], self.costs.weight_grad_bytes[stage])
