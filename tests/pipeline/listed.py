@@ -1,7 +1,10 @@
-"""Schedules written out by hand, and a reader for them."""
+"""Schedules written out by hand, a reader for them, and random ones that run."""
+
+import random
 
 from dtk.pipeline.action import Action, Kind
 from dtk.pipeline.schedule import Schedule, loop_placement, v_placement
+from tests.pipeline.random_schedules import random_schedule
 
 # ZeroPP, P=4, V=2, U=M=4 at unit costs: the worked example, "F12" is chunk 1, micro-batch 2.
 _ZEROPP = """
@@ -56,3 +59,15 @@ def overlapped_p2() -> Schedule:
 
 def all_listed() -> list[Schedule]:
     return [zeropp_p4_v2_u4(), one_f_one_b_p3(), v_shape_p2(), overlapped_p2()]
+
+
+def runnable(seed: int, *, pairs: bool = True) -> Schedule:
+    """A random order over a random placement, of compute actions alone; every rank holds a stage."""
+    schedule = random_schedule(random.Random(seed), pairs=pairs, parameters=False)
+    kept = [rank for rank, row in enumerate(schedule.actions) if row]
+    return Schedule(
+        schedule.name,
+        tuple(map(kept.index, schedule.rank_of_stage)),
+        tuple(schedule.actions[rank] for rank in kept),
+        schedule.num_microbatches,
+    )

@@ -10,8 +10,7 @@ from dtk.pipeline.lowering.parameters import Reduce, add_parameters
 from dtk.pipeline.lowering.transfers import add_transfers
 from dtk.pipeline.schedule import Schedule
 from tests.pipeline.executor import refusal
-from tests.pipeline.listed import all_listed, from_text, overlapped_p2, zeropp_p4_v2_u4
-from tests.pipeline.lowering.test_transfers import random_schedule
+from tests.pipeline.listed import all_listed, from_text, overlapped_p2, runnable, zeropp_p4_v2_u4
 
 
 def row_text(schedule: Schedule, rank: int = 0) -> str:
@@ -132,7 +131,7 @@ def test_a_pair_on_one_stage_is_one_place() -> None:
 def test_any_schedule_runs_with_its_parameters(
     seed: int, resident: int, lookahead: int, reduce: Reduce, buffers: int | None, needs: bool
 ) -> None:
-    schedule = random_schedule(seed)
+    schedule = runnable(seed, pairs=resident > 1)
     lowered = add_parameters(
         schedule,
         resident_chunks=resident,
@@ -158,14 +157,18 @@ def check_row(row: tuple, lookahead: int, buffers: int | None, needs: bool) -> N
         if action.kind is Kind.UNSHARD:
             following = [each for each in row[index:] if each.kind in COMPUTE_KINDS]
             used = [
-                each.stage == action.stage and (needs or each.kind is not Kind.WEIGHT_GRAD)
+                any(
+                    part.stage == action.stage and (needs or part.kind is not Kind.WEIGHT_GRAD)
+                    for part in each.parts
+                )
                 for each in following
             ]
             assert used.index(True) <= lookahead
         elif action.kind is Kind.REDUCE_GRAD:
             dirty.remove(action.stage)
-        elif action.kind in (Kind.WEIGHT_GRAD, Kind.FULL_BACKWARD):
-            dirty.add(action.stage)
+        else:
+            backward = (Kind.WEIGHT_GRAD, Kind.FULL_BACKWARD)
+            dirty.update(part.stage for part in action.parts if part.kind in backward)
             assert buffers is None or len(dirty) <= buffers
 
 

@@ -1,5 +1,3 @@
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +5,9 @@ from hypothesis import strategies as st
 from dtk.errors import InputError
 from dtk.pipeline.action import TRANSFER_KINDS, Action, Kind
 from dtk.pipeline.lowering.transfers import Receive, add_transfers
-from dtk.pipeline.schedule import Schedule, loop_placement, v_placement
+from dtk.pipeline.schedule import Schedule
 from tests.pipeline.executor import refusal
-from tests.pipeline.listed import all_listed, from_text, one_f_one_b_p3, v_shape_p2
+from tests.pipeline.listed import all_listed, from_text, one_f_one_b_p3, runnable, v_shape_p2
 
 ORDERS: tuple[Receive, ...] = ("late", "early")
 
@@ -21,31 +19,6 @@ LOWERED_1F1B = """
 1SEND_B1 1RECV_F3 1F3 1RECV_B2 1SEND_F3 1B2 1SEND_B2 1RECV_B3 1B3 1SEND_B3
 2RECV_F0 2F0 2B0 2SEND_B0 2RECV_F1 2F1 2B1 2SEND_B1 2RECV_F2 2F2 2B2 2SEND_B2 2RECV_F3 2F3 2B3 2SEND_B3
 """
-
-
-def random_schedule(seed: int) -> Schedule:
-    """A schedule that some run of a greedy random executor has left behind, hence one that can run."""
-    choose = random.Random(seed)
-    num_ranks, num_chunks, num_microbatches = (choose.randint(1, n) for n in (4, 3, 4))
-    placement = choose.choice([loop_placement, v_placement])(num_ranks, num_chunks)
-    rows: list[list[Action]] = [[] for _ in range(num_ranks)]
-    last = len(placement) - 1
-    possible = {Action(0, Kind.FORWARD, m) for m in range(num_microbatches)}
-    while possible:
-        action = choose.choice(sorted(possible))
-        possible.remove(action)
-        stage, kind, m, _ = action
-        if kind is Kind.FORWARD and stage < last:
-            possible.add(Action(stage + 1, kind, m))
-        elif kind is Kind.FORWARD:
-            possible.add(Action(stage, choose.choice([Kind.INPUT_GRAD, Kind.FULL_BACKWARD]), m))
-        elif kind is not Kind.WEIGHT_GRAD:
-            if stage > 0:
-                possible.add(Action(stage - 1, choose.choice([Kind.INPUT_GRAD, Kind.FULL_BACKWARD]), m))
-            if kind is Kind.INPUT_GRAD:
-                possible.add(Action(stage, Kind.WEIGHT_GRAD, m))
-        rows[placement[stage]].append(action)
-    return Schedule("random", placement, tuple(map(tuple, rows)), num_microbatches)
 
 
 def check(schedule: Schedule, receive: Receive) -> Schedule:
@@ -73,7 +46,7 @@ def test_hand_written_schedules(schedule: Schedule, receive: Receive) -> None:
 
 @given(st.integers(0, 10**9), st.sampled_from(ORDERS))
 def test_any_schedule_that_runs_also_runs_with_rendezvous(seed: int, receive: Receive) -> None:
-    check(random_schedule(seed), receive)
+    check(runnable(seed), receive)
 
 
 def test_lower_rank_receives_first_where_two_send_to_each_other() -> None:
@@ -117,7 +90,7 @@ def test_unknown_order() -> None:
 @given(st.integers(0, 10**6))
 def test_early_is_the_order_of_torch(seed: int) -> None:
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
-    schedule = random_schedule(seed)
+    schedule = runnable(seed)
     lists = {
         rank: [schedules._Action.from_str(str(action)) for action in row]
         for rank, row in enumerate(schedule.actions)
