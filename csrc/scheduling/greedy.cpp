@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 namespace dtk::scheduling {
 namespace {
@@ -55,23 +56,37 @@ class Run {
     }
     int64_t available = limit - after;
     for (int32_t m = first; m < last; ++m) {
-      int64_t needed = 0, holds = 0;
-      for (const int32_t s : stages_[rank]) {
-        const int64_t activation = problem_.activation_bytes[s], later = problem_.weight_grad_bytes[s];
-        const int64_t growth = std::max<int64_t>(0, later - activation);
-        if (m >= done_[kForward][s] + (s == stage)) {
-          needed += activation + growth;
-        } else if (m >= done_[kInputGrad][s]) {
-          holds += activation;
-          needed += growth;
-        } else if (m >= done_[kWeightGrad][s]) {
-          holds += later;
-        }
-      }
+      const auto [needed, holds] = to_finish(rank, m, stage);
       if (needed > available) return false;
       available += holds;
     }
     return true;
+  }
+
+  // What micro-batch m still needs beyond what it holds, if from now on it had the rank to itself: its
+  // missing forwards, then I and W from the deepest stage up. `begun` is the stage whose forward is about to
+  // run.
+  std::pair<int64_t, int64_t> to_finish(int32_t rank, int32_t m, int32_t begun) const {
+    const auto& stages = stages_[rank];
+    int64_t more = 0, holds = 0;
+    for (const int32_t s : stages) {
+      if (m >= done_[kForward][s] + (s == begun)) {
+        more += problem_.activation_bytes[s];
+      } else if (m >= done_[kInputGrad][s]) {
+        holds += problem_.activation_bytes[s];
+      } else if (m >= done_[kWeightGrad][s]) {
+        holds += problem_.weight_grad_bytes[s];
+      }
+    }
+    int64_t needed = more;
+    for (auto s = stages.rbegin(); s != stages.rend(); ++s) {
+      if (m < done_[kWeightGrad][*s]) continue;
+      const int64_t later = problem_.weight_grad_bytes[*s];
+      if (m >= done_[kInputGrad][*s]) more += later - problem_.activation_bytes[*s];
+      needed = std::max(needed, more);
+      more -= later;
+    }
+    return {needed, holds};
   }
 
   int32_t ready_forward(int32_t rank, int64_t now) const {

@@ -1,9 +1,11 @@
 """What the scheduler promises: near the bound, never worse than a named schedule that fits, reproducible."""
 
 import os
+import random
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -136,16 +138,28 @@ def test_ctrl_c_keeps_the_best_so_far() -> None:
     assert simulate(found.schedule, hard.costs).makespan_ns == found.makespan_ns
 
 
-def test_memory_between_the_gradients_is_counted() -> None:
-    # Bytes that grow at the input gradient: what a W needs may be more than what a forward leaves.
+@pytest.mark.parametrize("seed", range(12))
+def test_the_least_memory_is_enough_and_necessary(seed: int) -> None:
+    # Also for bytes that grow at the input gradient: what a W needs may be more than what a forward leaves.
+    source = random.Random(seed)
+    placement = source.choice([loop_placement, v_placement])(source.randint(1, 3), source.randint(1, 3))
     costs = StageCosts.of(
-        2, forward_ns=4, input_grad_ns=4, weight_grad_ns=4, activation_bytes=2, weight_grad_bytes=3
+        len(placement),
+        forward_ns=4,
+        input_grad_ns=4,
+        weight_grad_ns=4,
+        activation_bytes=[source.randint(0, 5) for _ in placement],
+        weight_grad_bytes=[source.randint(0, 7) for _ in placement],
     )
-    found = optimise(
-        SchedulingProblem(rank_of_stage=(0, 1), num_microbatches=4, costs=costs, memory_limit=(5, 5)),
-        effort=1_000_000,
-    )
-    assert max(simulate(found.schedule, costs).peak_bytes) <= 5
+    ample = (10**6,) * (max(placement) + 1)
+    free = SchedulingProblem(rank_of_stage=placement, num_microbatches=4, costs=costs, memory_limit=ample)
+    tight = replace(free, memory_limit=free.least_memory)
+    found = optimise(tight, effort=300_000)
+    assert simulate(found.schedule, costs).peak_bytes == free.least_memory
+    for rank, least in enumerate(free.least_memory):
+        if least:
+            with pytest.raises(InputError, match=f"rank {rank} needs {least} for one micro-batch alone"):
+                replace(free, memory_limit=(*ample[:rank], least - 1, *ample[rank + 1 :]))
 
 
 @pytest.mark.parametrize(

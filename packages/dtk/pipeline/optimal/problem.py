@@ -98,8 +98,14 @@ class SchedulingProblem:
 
     @property
     def least_memory(self) -> tuple[int, ...]:
-        """Each rank's need for one micro-batch, all of whose chunks it holds when the last forward runs."""
+        """Each rank's need for one micro-batch: all chunks' activations, then I and W from the deepest up."""
+        costs = self.costs
+        held = [0] * self.num_ranks
         needed = [0] * self.num_ranks
         for stage, rank in enumerate(self.rank_of_stage):
-            needed[rank] += max(self.costs.activation_bytes[stage], self.costs.weight_grad_bytes[stage])
+            later = (
+                held[rank] + costs.weight_grad_bytes[stage]
+            )  # the stages before this one still hold theirs
+            held[rank] += costs.activation_bytes[stage]
+            needed[rank] = max(needed[rank], held[rank], later)
         return tuple(needed)
