@@ -7,7 +7,6 @@ together are far larger than the last cache. All calls run in turns on the same 
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dtk_kernels import gemm, quant, status
-from dtk_kernels.benchmark.timing import median_seconds
+from dtk_kernels.benchmark.timing import interleaved
 from dtk_kernels.workers import Workers
 
 COLD_BYTES = 192 << 20  # of all copies of a weight together
@@ -80,7 +79,8 @@ def measured(
                 weight, x, workers, format, block_size or weight.shape[1], scale_format
             )
     errors = {name: float((call() - expected).norm() / expected.norm()) for name, call in calls.items()}
-    seconds = median_seconds(calls, rounds=options.rounds, least_sample_s=5e-3)
+    timings = interleaved(calls, rounds=options.rounds, least_sample_s=5e-3)
+    seconds = {name: timings.median_s(name) for name in calls}
     return [
         {
             "weights": name,
@@ -139,4 +139,4 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
