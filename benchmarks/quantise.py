@@ -27,6 +27,8 @@ from dtk_kernels.workers import Workers
 COLUMNS = 4096
 TENSOR_BYTES, NUM_TENSORS = 24 << 20, 4
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+# Threads that wake up after a rest are slow at first, ours and torch's, so that samples are long.
+SAMPLE_S, REST_S = 25e-3, 6e-3
 REFERENCE_SHARE = 8  # the reference gets that part of the rows, from the cache, and its time is scaled
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -72,7 +74,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="fp32")
     parser.add_argument("--codes", action="store_true", help="quantize (codes and scales), not fake_quantize")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9, help="samples of which the median is taken")
+    parser.add_argument("--rounds", type=int, default=11, help="samples of which the median is taken")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -116,7 +118,7 @@ def measured(case: Case, workers: Workers, options: argparse.Namespace) -> dict[
     calls["copy_"] = lambda: target.copy_(next(sources))
     if case == CASES[0] and not options.codes:
         calls["cast"] = lambda: through_float8(next(sources))
-    timings = interleaved(calls, rounds=options.rounds, rest_s=0.02)
+    timings = interleaved(calls, rounds=options.rounds, least_sample_s=SAMPLE_S, rest_s=REST_S)
     seconds = {name: timings.median_s(name) for name in calls}
     reference_s = seconds["reference"] * REFERENCE_SHARE
     return {

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "quant_table.hpp"
+#include "streaming.hpp"
 
 namespace {
 constexpr int kLanes = 16;

@@ -1,5 +1,6 @@
 // Baseline unit of quantisation: 128-bit vectors.
 #include "quant_table.hpp"
+#include "streaming.hpp"
 
 namespace {
 constexpr int kLanes = 4;

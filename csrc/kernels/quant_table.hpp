@@ -43,6 +43,7 @@ struct QuantArguments {
   void* values;         // of x's type: quantised and dequantised
   std::uint8_t* codes;  // one a byte
   void* scales;         // dense [num_matrices, bands, blocks across], or null
+  bool streams;         // values or codes are written past the cache
 };
 
 // Scales that hold for more than one item: NVFP4's tensor scale, or the factor of the only block.

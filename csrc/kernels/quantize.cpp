@@ -9,6 +9,7 @@
 #include "dispatch.hpp"
 #include "pieces.hpp"
 #include "scratch.hpp"
+#include "streaming.hpp"
 
 namespace dtk {
 namespace {
@@ -18,6 +19,8 @@ constexpr std::int64_t kRowTile = 2048, kBandTile = 65536;
 constexpr std::int64_t kLeastRun = 64;  // neighbours in memory that a tile of many rows takes at least
 
 std::int64_t ceil_div(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+std::int64_t bytes_of(DType type) { return type == kFloat32 ? 4 : 2; }
 
 template <typename Arguments>
 std::int64_t num_elements(const Arguments& a) {
@@ -68,13 +71,13 @@ class Plan {
  public:
   explicit Plan(const Quantization& work) : a_(work.arguments), tensor_scale_(work.tensor_scale) {
     only_block_ = plan(a_, work.block, is_dense(a_));
+    const std::int64_t element_bytes = a_.codes != nullptr ? 1 : bytes_of(a_.type);
+    a_.streams = worth_streaming(a_.tiling.tile_columns * element_bytes, num_elements(a_) * element_bytes);
     if (tensor_scale_ != nullptr) *tensor_scale_ = 1.0F;
   }
 
   std::int64_t num_items() const { return a_.tiling.num_items; }
-  std::int64_t item_bytes() const {
-    return a_.block_rows * a_.tiling.tile_columns * (a_.type == kFloat32 ? 4 : 2);
-  }
+  std::int64_t item_bytes() const { return a_.block_rows * a_.tiling.tile_columns * bytes_of(a_.type); }
 
   // Whether all of x must be looked at before an element can be quantised.
   bool needs_amax() const { return only_block_ || is_nvfp4(); }

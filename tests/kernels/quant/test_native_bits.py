@@ -91,6 +91,21 @@ def test_quantised_bits(
     assert_same_bits(fake, expected.to(x.dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, None])
+@pytest.mark.parametrize("block", [(1, 16), (32, 7), (128, 128)])
+def test_large_results_are_those_of_their_parts(dtype: torch.dtype | None, block: Block) -> None:
+    """Results from 16 MiB on are written past the cache, whose lines the rows here do not begin at."""
+    columns, columns_apart = 1037, 1041
+    rows = (16 << 20) // ((dtype or torch.uint8).itemsize * columns) + 33
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(rows, columns_apart, generator=generator).to(dtype or torch.float32)[:, :columns]
+    call = quant.fake_quantize if dtype else quant.quantize
+    whole = call(x, "e2m1", block=block, implementation="native")
+    several = [call(part, "e2m1", block=block, implementation="native") for part in x.split(1024)]
+    results = [one if dtype else one[0] for one in (whole, *several)]
+    assert_same_bits(results[0], torch.cat(results[1:]))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("block", [(1, 16), (1, 7)])
 def test_every_code_and_scale_dequantises(name: str, block: Block) -> None:
