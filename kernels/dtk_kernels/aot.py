@@ -32,6 +32,7 @@ MODULES = (
     "dtk_kernels.attention.block_digest.triton_kernel",
     "dtk_kernels.attention.block_score.triton_kernel",
     "dtk_kernels.attention.merge_partials.triton_kernel",
+    "dtk_kernels.attention.quantized_decode_attention.triton_kernel",
     "dtk_kernels.attention.select_blocks.triton_kernel",
     "dtk_kernels.attention.sparse_decode_attention.triton_kernel",
     "dtk_kernels.gemm.packed_linear.triton_kernel",

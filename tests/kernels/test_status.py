@@ -19,7 +19,6 @@ QUANTISERS = ("quantize", "dequantize", "fake_quantize", "pack", "unpack", "hada
 # What has a reference only, so far; an entry goes when its file comes.
 UNWRITTEN = {
     ("scaled_matmul", "native"),
-    ("quantized_decode_attention", "triton"),
     *((operation, "triton") for operation in QUANTISERS),
 }
 

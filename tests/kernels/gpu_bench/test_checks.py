@@ -58,7 +58,14 @@ def slightly_wrong(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    "operation", ["sparse_decode_attention", "block_score", "merge_partials", "select_blocks"]
+    "operation",
+    [
+        "sparse_decode_attention",
+        "quantized_decode_attention",
+        "block_score",
+        "merge_partials",
+        "select_blocks",
+    ],
 )
 def test_a_kernel_that_is_a_little_wrong_is_found(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, operation, slightly_wrong(getattr(attention, operation)))
@@ -80,7 +87,7 @@ def test_a_kernel_that_does_not_run_is_wrong_and_the_rest_is_checked(monkeypatch
     wrong = [result for result in results if not result.ok]
     found = Check("block_digest", "RuntimeError: no such instruction", False, math.inf, 0.0)
     assert wrong == [found]
-    assert len(results) == 12
+    assert len(results) == 18
 
 
 def test_exact_attention_by_hand() -> None:

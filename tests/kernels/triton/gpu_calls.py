@@ -9,6 +9,7 @@ from dtk_kernels.attention import (
     block_digest,
     block_score,
     merge_partials,
+    quantized_decode_attention,
     select_blocks,
     sparse_decode_attention,
 )
@@ -16,6 +17,7 @@ from dtk_kernels.gemm import packed_linear, scaled_matmul
 from dtk_kernels.kv import copy_blocks_, gather_blocks, scatter_blocks_
 from tests.kernels.triton import inputs
 from tests.kernels.triton.attention_oracle import make_problem
+from tests.kernels.triton.quantized_attention import make_quantized_problem
 
 __all__ = ["OPERATIONS", "GpuCall", "gpu_call"]
 
@@ -24,6 +26,7 @@ OPERATIONS = (
     "block_score",
     "select_blocks",
     "sparse_decode_attention",
+    "quantized_decode_attention",
     "merge_partials",
     "gather_blocks",
     "scatter_blocks_",
@@ -54,6 +57,12 @@ def gpu_call(operation: str) -> GpuCall:
         problem = make_problem(num_pool_blocks=70, num_blocks=64, block_size=32, head_dim=128, group_size=4)
         query, keys, values, table, lengths = (tensor.cuda() for tensor in problem.tensors())
         return GpuCall(lambda: sparse_decode_attention(query, keys, values, table, lengths), query)
+    if operation == "quantized_decode_attention":
+        quantized = make_quantized_problem(
+            "e2m1", head_dim=128, num_pool_blocks=70, num_blocks=64, block_size=32, group_size=4
+        )
+        tensors = [tensor.cuda() for tensor in quantized.tensors()]
+        return GpuCall(lambda: quantized_decode_attention(*tensors, format="e2m1"), tensors[0])
     if operation in ("packed_linear", "scaled_matmul"):
         codes = torch.randint(-127, 128, (200, 96), generator=source, dtype=torch.int8).cuda()
         scales = torch.rand((200, 3), generator=source).cuda()

@@ -21,8 +21,13 @@ KERNEL_FILES = sorted(PACKAGE.rglob("triton_kernel.py"))
 # What a program may use, from the CUDA programming guide (maximum shared memory a thread block).
 SHARED_BYTES = {"sm80": 163 * 1024, "sm90": 227 * 1024, "sm100": 227 * 1024}
 REGISTERS = 65536  # of a multiprocessor
-# The longest rows of select_blocks fill the registers of a whole multiprocessor; nothing else may spill.
-SPILLED_BYTES = {"select_blocks[n32768,forced]": 64}
+# The longest rows of select_blocks fill the registers of a whole multiprocessor, and fp32 operands of 256
+# channels, with scales of their own, those of a thread; nothing else may spill.
+SPILLED_BYTES = {
+    "select_blocks[n32768,forced]": 64,
+    "quantized_decode_attention[bf16,e2m1,bf16,e8,d256,s64,g16]": 64,
+    "quantized_decode_attention[bf16,e4m3,e8m0,e8,d256,s64,g1]": 64,
+}
 
 
 def run_aot(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +96,18 @@ def test_attention_uses_tensor_cores_and_loads_ahead(results: list[dict[str, Any
 
 
 @pytest.mark.slow
+def test_attention_over_codes_uses_tensor_cores_and_loads_ahead(results: list[dict[str, Any]]) -> None:
+    for result in main_variants(results, "quantized_decode_attention"):
+        assert result["tensor_cores"], result
+        assert result["copies_in_flight"] >= 2, result
+        if ",d128," in result["variant"]:
+            assert result["async_copies"] > 0, result
+            # Two programs a multiprocessor at least: one computes while the other one waits.
+            assert 2 * (result["shared_bytes"] + 1024) <= SHARED_BYTES[result["target"]] + 1024, result
+            assert 2 * 128 * (-(-result["registers"] // 8) * 8) <= REGISTERS, result
+
+
+@pytest.mark.slow
 def test_several_attention_programs_share_a_multiprocessor(results: list[dict[str, Any]]) -> None:
     """The launch plan counts on it: one program alone waits for memory, then computes."""
     for result in main_variants(results, "sparse_decode_attention"):
@@ -117,7 +134,8 @@ def test_every_operation_is_registered() -> None:
 
 def test_every_floating_operation_has_a_variant_for_each_dtype() -> None:
     names = [variant.name for variant in aot.variants()]
-    for operation in ("block_digest", "block_score", "sparse_decode_attention"):
+    attention = "sparse_decode_attention", "quantized_decode_attention"
+    for operation in ("block_digest", "block_score", *attention):
         for dtype in ("fp32", "fp16", "bf16"):
             assert any(name.startswith(f"{operation}[") and dtype in name for name in names)
 

@@ -284,14 +284,14 @@ def aot_variants() -> list[KernelVariant]:
 
 
 def _variant(method: str, a_format: str, b_format: str, scale: torch.dtype, block_size: int) -> KernelVariant:
-    scale_name = {torch.float8_e8m0fnu: "e8m0", torch.float8_e4m3fn: "e4m3"}.get(scale, scale_type(scale))
+    scale_name = {torch.float8_e8m0fnu: "e8m0", torch.float8_e4m3fn: "e4m3", torch.bfloat16: "bf16"}
     kinds = ["i8" if format == "int8" else "u8" for format in (a_format, b_format)]
     constants = _constants(
         method, a_format, b_format, scale, scale, block_size=block_size, depth=4096, rows=4096,
         columns=4096,
     )  # fmt: skip
     return KernelVariant(
-        name=f"scaled_matmul[{method},{a_format},{b_format},{scale_name},{block_size}]",
+        name=f"scaled_matmul[{method},{a_format},{b_format},{scale_name.get(scale, 'fp32')},{block_size}]",
         kernel=_scaled_products_kernel if method == "scaled" else _block_products_kernel,
         types={
             "a": f"*{kinds[0]}",
