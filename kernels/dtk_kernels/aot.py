@@ -58,6 +58,8 @@ class Result:
         registers: registers a thread; None if it did not compile or Triton brings no disassembler.
         spilled_bytes: local memory a thread; None likewise.
         tensor_cores: whether there are matrix-multiply instructions; None if it did not compile, as below.
+        matrix_instructions: those instructions, each once.
+        scaled_descriptors: what the block-scaled ones among them are told of their operands.
         async_copies: instructions that copy 16 bytes to shared memory asynchronously.
         copies_in_flight: batches of such copies that may be on their way while the program computes.
         vector_loads: instructions that load 16 bytes of global memory.
@@ -73,6 +75,8 @@ class Result:
     registers: int | None = None
     spilled_bytes: int | None = None
     tensor_cores: bool | None = None
+    matrix_instructions: tuple[str, ...] = ()
+    scaled_descriptors: tuple[int, ...] = ()
     async_copies: int | None = None
     copies_in_flight: int | None = None
     vector_loads: int | None = None
@@ -138,7 +142,9 @@ def _compile(variant: "KernelVariant", target: str, capability: int) -> Result:
         shared_bytes=binary.shared_bytes,
         registers=binary.registers,
         spilled_bytes=binary.spilled_bytes,
-        tensor_cores=binary.uses_tensor_cores,
+        tensor_cores=bool(binary.matrix_instructions),
+        matrix_instructions=binary.matrix_instructions,
+        scaled_descriptors=binary.scaled_descriptors,
         **asdict(binary.memory),
     )
 

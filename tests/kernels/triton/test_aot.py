@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,13 @@ def test_programs_fit_the_hardware(results: list[dict[str, Any]]) -> None:
         assert result["spilled_bytes"] <= SPILLED_BYTES.get(result["variant"], 0), result
 
 
-def main_variants(results: list[dict[str, Any]], *operations: str) -> list[dict[str, Any]]:
+def main_variants(
+    results: list[dict[str, Any]], *operations: str, targets: Sequence[str] = aot.TARGETS
+) -> list[dict[str, Any]]:
     """Return the results of the variants that operations list, for every target."""
     chosen = [r for r in results if r["variant"].split("[")[0] in operations and "+" not in r["variant"]]
     assert {r["target"] for r in chosen} == set(aot.TARGETS)
-    return chosen
+    return [result for result in chosen if result["target"] in targets]
 
 
 @pytest.mark.slow
@@ -105,6 +108,46 @@ def test_attention_over_codes_uses_tensor_cores_and_loads_ahead(results: list[di
             # Two programs a multiprocessor at least: one computes while the other one waits.
             assert 2 * (result["shared_bytes"] + 1024) <= SHARED_BYTES[result["target"]] + 1024, result
             assert 2 * 128 * (-(-result["registers"] // 8) * 8) <= REGISTERS, result
+
+
+# The instruction that each way to multiply is for, at each target that has it.
+INSTRUCTIONS = {
+    ("fp16", "sm80"): r"mma\.sync\..*\.f32\.f16\.f16\.f32",
+    ("fp16", "sm90"): r"wgmma\.mma_async\..*\.f32\.f16\.f16",
+    ("fp16", "sm100"): r"tcgen05\.mma\..*kind::f16",
+    ("fp8", "sm90"): r"wgmma\.mma_async\..*\.f32\.e[45]m[23]\.e4m3",
+    ("fp8", "sm100"): r"tcgen05\.mma\..*kind::f8f6f4",
+    ("scaled,e2m1,e2m1,e8m0", "sm100"): r"tcgen05\.mma\..*kind::mxf4\.block_scale\.block32",
+    ("scaled,e2m1,e2m1,e4m3", "sm100"): r"tcgen05\.mma\..*kind::mxf4nvf4\.block_scale\.block16",
+    ("scaled,e4m3,e2m1,e8m0", "sm100"): r"tcgen05\.mma\..*kind::mxf8f6f4\.block_scale\.block32",
+    ("scaled,e5m2,e4m3,e8m0", "sm100"): r"tcgen05\.mma\..*kind::mxf8f6f4\.block_scale\.block32",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "target"), INSTRUCTIONS)
+def test_scaled_products_use_the_instructions_made_for_them(
+    results: list[dict[str, Any]], method: str, target: str
+) -> None:
+    """Triton emulates in 16 bits what does not fit an instruction: without a word, several times slower."""
+    chosen = [
+        result
+        for result in results
+        if result["target"] == target and result["variant"].startswith(f"scaled_matmul[{method},")
+    ]
+    assert chosen
+    for result in chosen:
+        assert len(result["matrix_instructions"]) == 1, result
+        assert re.fullmatch(INSTRUCTIONS[method, target], result["matrix_instructions"][0]), result
+
+
+@pytest.mark.slow
+def test_e4m3_scales_are_not_taken_for_e8m0(results: list[dict[str, Any]]) -> None:
+    """Both are bytes; which they are is bit 23 of the instruction's descriptor: set for E8M0."""
+    for result in main_variants(results, "scaled_matmul", targets=["sm100"]):
+        if result["variant"].startswith("scaled_matmul[scaled,"):
+            in_e8m0 = {bool(each >> 23 & 1) for each in result["scaled_descriptors"]}
+            assert in_e8m0 == {",e8m0," in result["variant"]}, result
 
 
 @pytest.mark.slow
