@@ -166,3 +166,20 @@ def test_what_is_not_finite_stays_in_its_block(x: torch.Tensor, block: Block) ->
         clean = bool(x[slices].isfinite().all())
         assert clean == (not values[slices].isnan().any())
         assert clean or values[slices].isnan().all()
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("shape", [(3, 5), (2, 1, 7), (4,), (0, 5), (5, 0)])
+def test_blocks_larger_than_the_tensor_are_short(shape: tuple[int, ...], implementation: str) -> None:
+    """Padded to the block's size, the tensor would take 16 GiB."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    codes, scales = quant.quantize(x, "e4m3", block=(2**16, 2**16), implementation=implementation)
+    expected_codes, expected_scales = quant.quantize(
+        x, "e4m3", block=(None, None), implementation=implementation
+    )
+    assert isinstance(scales, torch.Tensor)
+    assert isinstance(expected_scales, torch.Tensor)
+    assert torch.equal(codes, expected_codes)
+    assert torch.equal(scales, expected_scales)
+    values = quant.dequantize(codes, scales, "e4m3", block=(2**16, 2**16), implementation=implementation)
+    assert torch.equal(values, quant.fake_quantize(x, "e4m3", block=(None, None)))

@@ -55,6 +55,13 @@ def assert_same_bits(computed: torch.Tensor, expected: torch.Tensor) -> None:
     assert torch.equal(bits(computed), bits(expected))
 
 
+def tensors_of(result: Any) -> list[torch.Tensor]:
+    """All tensors of a result, which may be nested."""
+    if isinstance(result, torch.Tensor):
+        return [result.detach()]
+    return [tensor for part in result for tensor in tensors_of(part)]
+
+
 def arguments_of(x: torch.Tensor, block: Block, scale_format: str, stochastic: bool) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(7)
     random_bits = torch.randint(-(2**31), 2**31, x.shape, generator=generator).to(torch.int32)
@@ -74,21 +81,44 @@ def test_quantised_bits(
     x: torch.Tensor, name: str, block: Block, scale_format: str, stochastic: bool
 ) -> None:
     arguments = arguments_of(x, block, scale_format, stochastic)
-    expected_codes, expected_scales = quant.quantize(x, name, **arguments, implementation="reference")
-    codes, scales = quant.quantize(x, name, **arguments, implementation="native")
-    assert_same_bits(codes, expected_codes)
-    if isinstance(scales, quant.NvScales):
-        assert isinstance(expected_scales, quant.NvScales)
-        assert_same_bits(scales.block, expected_scales.block)
-        assert_same_bits(scales.tensor, expected_scales.tensor)
-    else:
-        assert isinstance(expected_scales, torch.Tensor)
-        assert_same_bits(scales, expected_scales)
+    codes, scales = native = quant.quantize(x, name, **arguments, implementation="native")
+    reference = quant.quantize(x, name, **arguments, implementation="reference")
+    for computed, wanted in zip(tensors_of(native), tensors_of(reference), strict=True):
+        assert_same_bits(computed, wanted)
     values = quant.dequantize(codes, scales, name, block=block, implementation="native")
     expected = quant.dequantize(codes, scales, name, block=block, implementation="reference")
     assert_same_bits(values, expected)
     fake = quant.fake_quantize(x, name, **arguments, implementation="native")
     assert_same_bits(fake, expected.to(x.dtype))
+
+
+LAYOUTS = {
+    "rows repeated": lambda x: x[:1, :1].expand(3, 4, 50),
+    "columns repeated": lambda x: x[..., :1].expand(6, 7, 50),
+    "matrices repeated": lambda x: x[0].expand(5, 7, 50),
+    "rows and matrices swapped": lambda x: x.transpose(0, 1),
+    "all turned": lambda x: x.permute(2, 1, 0),
+    "every second row": lambda x: x[:, ::2, 1:],
+    "every third column": lambda x: x[..., ::3],
+    "negated later": lambda x: torch._neg_view(x),
+    "five dims": lambda x: x.reshape(1, 2, 3, 7, 50),
+    "a parameter": lambda x: torch.nn.Parameter(x),
+}
+
+
+@pytest.mark.parametrize("block", [None, (1, 16), (3, 5), (None, 1), (2, None)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout: str, block: Block) -> None:
+    x = LAYOUTS[layout](torch.randn(6, 7, 50, generator=torch.Generator().manual_seed(4)))
+    name = "nvfp4" if block == (1, 16) else "e2m1"
+    for call in (quant.quantize, quant.fake_quantize):
+        results = [call(x, name, block=block, implementation=implementation)
+                   for implementation in ("native", "reference")]  # fmt: skip
+        for computed, expected in zip(*map(tensors_of, results), strict=True):
+            assert_same_bits(computed, expected)
+    rows = (quant.hadamard(x, torch.tensor([-1.0]), size=1, implementation=implementation)
+            for implementation in ("native", "reference"))  # fmt: skip
+    assert_same_bits(*rows)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, None])
