@@ -80,14 +80,13 @@ def measured(
             )
     errors = {name: float((call() - expected).norm() / expected.norm()) for name, call in calls.items()}
     timings = interleaved(calls, rounds=options.rounds, least_sample_s=5e-3)
-    seconds = {name: timings.median_s(name) for name in calls}
     return [
         {
             "weights": name,
-            "seconds": seconds[name],
+            "seconds": timings.median_s(name),
             "weight_bytes": weight_bytes[name],
-            "gigabytes_per_second": weight_bytes[name] / seconds[name] / 1e9,
-            "speedup_over_torch": seconds["torch fp32"] / seconds[name],
+            "gigabytes_per_second": weight_bytes[name] / timings.median_s(name) / 1e9,
+            "speedup_over_torch": timings.median_ratio("torch fp32", name),
             "relative_error": errors[name],
             "basis": "measured",
         }
