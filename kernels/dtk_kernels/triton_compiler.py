@@ -47,6 +47,8 @@ class Binary:
         spilled_bytes: local memory a thread, mostly spilled registers; None likewise.
         matrix_instructions: the matrix-multiply instructions of the PTX, each once.
         scaled_descriptors: what the block-scaled ones among them are told of their operands, each once.
+        float_shortcuts: instructions that flush subnormals, divide approximately, or contract a product
+            and a sum.
         memory: how it moves global memory.
     """
 
@@ -55,6 +57,7 @@ class Binary:
     spilled_bytes: int | None
     matrix_instructions: tuple[str, ...]
     scaled_descriptors: tuple[int, ...]
+    float_shortcuts: int
     memory: MemoryAccess
 
 
@@ -82,7 +85,7 @@ def compile_variant(variant: KernelVariant, capability: int) -> Binary:
     options = {
         "num_warps": variant.num_warps,
         "num_stages": variant.num_stages,
-        "enable_fp_fusion": True,
+        "enable_fp_fusion": variant.fp_fusion,
     }
     compiled = triton_compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     registers, spilled_bytes = _resources(compiled.asm["cubin"])
@@ -93,6 +96,7 @@ def compile_variant(variant: KernelVariant, capability: int) -> Binary:
         spilled_bytes=spilled_bytes,
         matrix_instructions=matrix_instructions(ptx),
         scaled_descriptors=scaled_descriptors(ptx),
+        float_shortcuts=len(re.findall(r"\.ftz\b|\bfma\.|\bdiv\.(?:full|approx)\b|\brcp\.", ptx)),
         memory=memory_access(ptx),
     )
 

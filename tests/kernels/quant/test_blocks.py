@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dtk_kernels import quant
 from dtk_kernels.formats import FORMATS, SCALE_FORMATS
-from tests.kernels.implementations import DIRECT
+from tests.kernels.implementations import DIRECT, EVERYWHERE
 from tests.kernels.quant.oracles import block_slices, quantize_by_loops
 
 Block = tuple[int | None, int | None] | None
@@ -90,7 +90,7 @@ def test_fake_quantize_is_there_and_back(
     assert torch.equal(result.signbit() & ~result.isnan(), expected.signbit() & ~expected.isnan())
 
 
-@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize(
     ("shape", "block", "expected"),
     [
@@ -120,7 +120,7 @@ def test_scales_shape(
     torch.testing.assert_close(values, x)
 
 
-@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize(
     ("scale_format", "dtype"),
     [("fp32", torch.float32), ("bf16", torch.bfloat16), ("e8m0_even", torch.float8_e8m0fnu)],
@@ -133,7 +133,7 @@ def test_scales_say_their_format(scale_format: str, dtype: torch.dtype, implemen
     assert scales.dtype == dtype
 
 
-@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 def test_presets_stand_for_their_parts(implementation: str) -> None:
     x = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
     codes, scales = quant.quantize(x, "nvfp4", implementation=implementation)

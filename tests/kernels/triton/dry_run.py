@@ -43,7 +43,7 @@ def variants(head_dim: int) -> dict[str, list[dict[str, Any]]]:
     def compile_only(kernel: Any, grid: tuple[int, ...], *arguments: object, **options: Any) -> None:
         del options["device"]
         if 0 not in grid:
-            binary = kernel.warmup(*arguments, grid=grid, enable_fp_fusion=True, **options)
+            binary = kernel.warmup(*arguments, grid=grid, **{"enable_fp_fusion": True, **options})
             compiled[kernel.__name__.strip("_")][id(binary)] = binary
 
     functions = {}

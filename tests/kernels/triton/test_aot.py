@@ -23,11 +23,13 @@ KERNEL_FILES = sorted(PACKAGE.rglob("triton_kernel.py"))
 SHARED_BYTES = {"sm80": 163 * 1024, "sm90": 227 * 1024, "sm100": 227 * 1024}
 REGISTERS = 65536  # of a multiprocessor
 # The longest rows of select_blocks fill the registers of a whole multiprocessor, and fp32 operands of 256
-# channels, with scales of their own, those of a thread; nothing else may spill.
+# channels, with scales of their own, those of a thread; nothing else may spill (two
+# registers around the call that divides subnormal numbers are no matter).
 SPILLED_BYTES = {
     "select_blocks[n32768,forced]": 64,
     "quantized_decode_attention[bf16,e2m1,bf16,e8,d256,s64,g16]": 64,
     "quantized_decode_attention[bf16,e4m3,e8m0,e8,d256,s64,g1]": 64,
+    "quantize[bf16,e4m3,tensor,fp32]": 8,
 }
 
 
@@ -165,8 +167,20 @@ def test_several_attention_programs_share_a_multiprocessor(results: list[dict[st
 @pytest.mark.slow
 def test_kernels_bound_by_memory_load_16_bytes_at_once(results: list[dict[str, Any]]) -> None:
     moves = "gather_blocks", "scatter_blocks_", "copy_blocks_"
-    for result in main_variants(results, "block_digest", "block_score", "merge_partials", *moves):
+    quantisers = "fake_quantize", "dequantize", "pack", "unpack", "hadamard"
+    for result in main_variants(
+        results, "block_digest", "block_score", "merge_partials", *moves, *quantisers
+    ):
         assert result["vector_loads"] > 0, result
+
+
+@pytest.mark.slow
+def test_quantisers_round_as_ieee_754_says(results: list[dict[str, Any]]) -> None:
+    """Their bits are promised: no flushed subnormals, no approximate division, no fused product and sum."""
+    for result in main_variants(results, "quantize", "fake_quantize", "dequantize", "hadamard"):
+        assert result["float_shortcuts"] == 0, result
+    others = main_variants(results, "sparse_decode_attention")
+    assert all(result["float_shortcuts"] > 0 for result in others)  # that is, they would be seen
 
 
 def test_every_operation_is_registered() -> None:
