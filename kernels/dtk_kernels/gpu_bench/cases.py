@@ -30,7 +30,9 @@ class Case:
         group_size: query heads that share a KV head.
         num_kv_heads: KV heads.
         head_dim: channels of a head.
-        kv_format: `int8`, `e4m3` or `e2m1` where keys and values are quantised, with one scale a token.
+        kv_format: `int8`, `e4m3` or `e2m1` where keys and values are quantised, with one scale a token;
+            `e4m3`, `mxfp4` or `nvfp4` of `fake_quantize`, for which a token is a row of all KV heads'
+            channels, in blocks of `block_size`.
     """
 
     operation: str
@@ -65,6 +67,8 @@ class Case:
         token_bytes = self.num_kv_heads * self.head_dim * ITEM_BYTES[self.dtype]
         digest_bytes = 2 * self.batch * self.num_blocks * token_bytes
         if self.operation == "sparse_decode_attention":
+            return 2 * self.batch * self.tokens * token_bytes
+        if self.operation == "fake_quantize":  # in and out; the second look of nvfp4 is a cost, not traffic
             return 2 * self.batch * self.tokens * token_bytes
         if self.kv_format is not None:
             row_bytes = int(self.head_dim * CODE_BYTES[self.kv_format]) + _SCALE_BYTES
@@ -115,8 +119,13 @@ def cases(*, quick: bool = False) -> list[Case]:
         for batch in (16, 1, 40)
         for kv_format in CODE_BYTES
     ]
+    fake = [
+        Case("fake_quantize", dtype, 8, block_size=block_size, num_kv_heads=32, kv_format=kv_format)
+        for dtype in ("bf16", "fp32")
+        for kv_format, block_size in (("e4m3", 128), ("mxfp4", 32), ("nvfp4", 16))
+    ]
     moves = [Case("gather_blocks", "bf16", 16), Case("merge_partials", "fp32", 16)]
-    return list(dict.fromkeys([*telling, *shapes, *quantized, *context, *moves]))
+    return list(dict.fromkeys([*telling, *shapes, *quantized, *context, *moves, *fake]))
 
 
 def tuned_cases() -> list[Case]:

@@ -1,7 +1,7 @@
 """Values first: every Triton kernel against float64, in bf16, fp16 and fp32, on lists with gaps.
 
-Sums are compared with `answers`; selections and moves must match bit for bit. What no list names is NaN, so
-that a read too far shows.
+Sums are compared with `answers`; selections, moves and quantisers must match bit for bit. What no list names
+is NaN, so that a read too far shows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,7 @@ from dtk_kernels.formats import FORMATS
 from dtk_kernels.gpu_bench import answers
 from dtk_kernels.gpu_bench.cases import CODE_BYTES
 from dtk_kernels.gpu_bench.problems import DTYPES, random_codes
+from dtk_kernels.gpu_bench.quantisers import Results, bits_of, quantiser_results
 from dtk_kernels.quant import unpack
 
 __all__ = ["ON_A_GPU", "Check", "Sizes", "run_checks"]
@@ -100,6 +101,12 @@ def _planned(
             yield "block_score", partial(_score, device, sizes, source, dtype, reduction)
         for operation in ("gather_blocks", "scatter_blocks_", "copy_blocks_"):
             yield operation, partial(_move, device, sizes, source, dtype, operation)
+        shape = sizes.batch, sizes.num_blocks, 40 * sizes.num_blocks
+        for operation, detail, results in quantiser_results(DTYPES[dtype], shape, source):
+            yield (
+                operation,
+                partial(_quantiser, device, operation, ", ".join(filter(None, (dtype, detail))), results),
+            )
     for num_columns in (sizes.num_blocks, 50 * sizes.num_blocks):
         yield "select_blocks", partial(_select, device, sizes, source, num_columns)
     for num_partials in (2, 40):
@@ -224,6 +231,12 @@ def _move(device: torch.device, sizes: Sizes, source: torch.Generator, dtype: st
         wanted = torch.zeros_like(bits)
         wanted[ids[present].long()] = bits[: len(ids)][present]
     return _compare(operation, dtype, (target.view(torch.int16),), (wanted,), 0.0)
+
+
+def _quantiser(device: torch.device, operation: str, detail: str, results: Results) -> Check:
+    got = [bits_of(each.cpu()) for each in results(device, "triton")]
+    wanted = [bits_of(each) for each in results(torch.device("cpu"), "reference")]
+    return _compare(operation, detail, got, wanted, 0.0)
 
 
 def _random(shape: Sequence[int], dtype: str, source: torch.Generator) -> torch.Tensor:

@@ -19,8 +19,9 @@ from dtk_kernels.attention import (
     sparse_decode_attention,
 )
 from dtk_kernels.gpu_bench.cases import NUM_SELECTED, Case
+from dtk_kernels.gpu_bench.quantisers import fake_quantize_options
 from dtk_kernels.kv import gather_blocks
-from dtk_kernels.quant import pack
+from dtk_kernels.quant import fake_quantize, pack
 
 __all__ = ["DTYPES", "Attention", "Problem", "attention", "copies_for", "problem", "random_codes"]
 
@@ -198,6 +199,15 @@ def _merge(case: Case, copies: int, device: torch.device) -> Problem:
     return Problem([partial(merge_partials, *pair, implementation="triton") for pair in pairs])
 
 
+def _fake_quantize(case: Case, copies: int, device: torch.device) -> Problem:
+    assert case.kv_format is not None
+    shape = copies, case.batch * case.tokens, case.num_kv_heads * case.head_dim
+    x = torch.randn(shape, dtype=DTYPES[case.dtype], device=device)
+    options = fake_quantize_options(case.kv_format, case.block_size)
+    ours = [partial(fake_quantize, each, case.kv_format, implementation="triton", **options) for each in x]
+    return Problem([*ours], {"torch_clone": [partial(torch.clone, each) for each in x]})
+
+
 _MAKERS = {
     "quantized_decode_attention": _quantized,
     "block_digest": _digest,
@@ -205,4 +215,5 @@ _MAKERS = {
     "select_blocks": _select,
     "gather_blocks": _gather,
     "merge_partials": _merge,
+    "fake_quantize": _fake_quantize,
 }

@@ -55,6 +55,21 @@ def test_bytes_of_quantised_attention_are_those_of_its_codes_and_scales(kv_forma
     assert 3 * case.moved_bytes == sum(pool.nbytes for pool in pools)
 
 
+@pytest.mark.parametrize(("kv_format", "block_size"), [("e4m3", 8), ("mxfp4", 32), ("nvfp4", 16)])
+def test_bytes_of_fake_quantise_are_its_numbers_in_and_out(kv_format: str, block_size: int) -> None:
+    case = Case(
+        "fake_quantize", "bf16", 2, tokens=5, block_size=block_size, num_kv_heads=3, head_dim=16,
+        kv_format=kv_format,
+    )  # fmt: skip
+    made = problems.problem(case, 3, CPU)
+    call = made.ours[0]
+    assert isinstance(call, partial)
+    assert call.args[0].shape == (10, 48)
+    assert case.moved_bytes == 2 * call.args[0].nbytes
+    assert call.keywords.get("block") == ((1, 8) if kv_format == "e4m3" else None)
+    assert len(made.ours) == len(made.peers["torch_clone"]) == 3
+
+
 @pytest.mark.parametrize("kv_format", CODE_BYTES)
 def test_random_codes_are_finite_and_of_all_values(kv_format: str) -> None:
     codes = problems.random_codes((40, 256), kv_format, CPU)
