@@ -79,7 +79,8 @@ def sanitize(session: nox.Session) -> None:
     names = str(session.run(python, "-c", ask, env=environment, silent=True)).split()
     # The sanitizer writes to descriptor 2 and ends the process: pytest must not hold its words back.
     pytest = [python, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-m", "native"]
-    kernels = ["tests/kernels/attention", "tests/kernels/kv", "tests/csrc/test_attention_split.py"]
+    folders = ("attention", "gemm", "kv", "quant")
+    kernels = [*(f"tests/kernels/{name}" for name in folders), "tests/csrc/test_attention_split.py"]
     for name in names:
         session.run(*pytest, *kernels, env=environment | {"DTK_CPU_ISA": name})
     threads = sorted(str(file) for file in (ROOT / "tests" / "kernels").glob("test_worker*.py"))

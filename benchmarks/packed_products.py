@@ -7,7 +7,6 @@ together are far larger than the last cache. All calls run in turns on the same 
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dtk_kernels import gemm, quant, status
-from dtk_kernels.benchmark.timing import median_seconds
+from dtk_kernels.benchmark.timing import interleaved
 from dtk_kernels.workers import Workers
 
 COLD_BYTES = 192 << 20  # of all copies of a weight together
@@ -80,14 +79,14 @@ def measured(
                 weight, x, workers, format, block_size or weight.shape[1], scale_format
             )
     errors = {name: float((call() - expected).norm() / expected.norm()) for name, call in calls.items()}
-    seconds = median_seconds(calls, rounds=options.rounds, least_sample_s=5e-3)
+    timings = interleaved(calls, rounds=options.rounds, least_sample_s=5e-3)
     return [
         {
             "weights": name,
-            "seconds": seconds[name],
+            "seconds": timings.median_s(name),
             "weight_bytes": weight_bytes[name],
-            "gigabytes_per_second": weight_bytes[name] / seconds[name] / 1e9,
-            "speedup_over_torch": seconds["torch fp32"] / seconds[name],
+            "gigabytes_per_second": weight_bytes[name] / timings.median_s(name) / 1e9,
+            "speedup_over_torch": timings.median_ratio("torch fp32", name),
             "relative_error": errors[name],
             "basis": "measured",
         }
@@ -139,4 +138,4 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,6 @@
 #include "bindings.hpp"
 
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -19,10 +18,6 @@ std::vector<std::int32_t> ids_of(const TensorView& view) {
 }
 
 PoolView pool_of(const TensorView& view) { return {view.data, view.shape, view.strides}; }
-
-std::int64_t num_bytes(const TensorView& dense) {
-  return std::accumulate(dense.shape.begin(), dense.shape.end(), dense.element_size, std::multiplies<>());
-}
 
 std::vector<std::int32_t> counting(std::size_t count) {
   std::vector<std::int32_t> ids(count);
@@ -90,7 +85,7 @@ BlockCopy block_copy(const TensorView& source_pool, const TensorView& source_ids
 }
 
 BlockCopy gather_copy(const TensorView& pool, const TensorView& block_ids, const TensorView& blocks) {
-  prefer_huge_pages(blocks.data, num_bytes(blocks));  // newly allocated, and about to be written in full
+  prefer_huge_pages(blocks.data, blocks.num_bytes());  // newly allocated, and about to be written in full
   auto ids = ids_of(block_ids);
   auto targets = counting(ids.size());
   return {pool_of(pool),      std::move(ids), "block_ids",      pool_of(blocks),

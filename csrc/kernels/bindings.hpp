@@ -19,6 +19,7 @@ void bind_attention(pybind11::module_& module);
 void bind_gemm(pybind11::module_& module);
 void bind_kv(pybind11::module_& module);
 void bind_limits(pybind11::module_& module);  // after the workers, whose types it uses
+void bind_quant(pybind11::module_& module);   // after the workers, too
 void bind_workers(pybind11::module_& module);
 
 // Views as `sparse_decode_attention` in Python checks them; tables and results are dense.

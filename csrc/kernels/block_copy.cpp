@@ -5,45 +5,10 @@
 #include <stdexcept>
 #include <string>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "streaming.hpp"
 
 namespace dtk {
 namespace {
-
-// Copies of so much are written past the cache, if in runs of so much (bytes): memory then moves two times,
-// not three, for a line that is stored to need not be read. Measured: up to 1.6 times as fast from 16 MiB on,
-// whatever the run, but slower by a fifth where all fits a cache. What systems say of their caches' sizes is
-// no guide: a virtual machine was seen to claim ten times what its cores had.
-constexpr std::int64_t kStreamedTotal = 16 * 1024 * 1024, kStreamedRun = 1024;
-
-// memcpy with stores that go past the cache, where the machine has them. Finish with finish_streaming().
-void copy_streaming(std::byte* target, const std::byte* source, std::size_t count) {
-#if defined(__SSE2__)
-  constexpr std::size_t kLine = 64;
-  const std::size_t head = std::min(count, -reinterpret_cast<std::uintptr_t>(target) % kLine);
-  std::memcpy(target, source, head);
-  std::size_t place = head;
-  for (; place + kLine <= count; place += kLine) {
-    const auto* from = reinterpret_cast<const __m128i*>(source + place);
-    auto* to = reinterpret_cast<__m128i*>(target + place);
-    const __m128i parts[4] = {_mm_loadu_si128(from), _mm_loadu_si128(from + 1), _mm_loadu_si128(from + 2),
-                              _mm_loadu_si128(from + 3)};
-    for (int part = 0; part < 4; ++part) _mm_stream_si128(to + part, parts[part]);
-  }
-  std::memcpy(target + place, source + place, count - place);
-#else
-  std::memcpy(target, source, count);
-#endif
-}
-
-// Such stores are not in order with others: a thread that is told of the end must see them all.
-void finish_streaming() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
 
 void require_in_range(const char* name, const std::vector<std::int32_t>& ids, std::int64_t num_pool_blocks) {
   for (const std::int32_t id : ids) {
@@ -103,7 +68,7 @@ void BlockCopy::plan(const PoolView& source, const PoolView& target, std::int64_
     dims_.push_back(next);
   }
   std::reverse(dims_.begin(), dims_.end());
-  streams_ = run_bytes_ >= kStreamedRun && block_bytes_ * num_pairs() >= kStreamedTotal;
+  streams_ = worth_streaming(run_bytes_, block_bytes_ * num_pairs());
 }
 
 void BlockCopy::run(std::int64_t begin, std::int64_t end) const {

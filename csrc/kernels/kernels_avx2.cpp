@@ -11,6 +11,8 @@ constexpr int kOutputSums = 8;
 #include "units/convert_avx2.inc"
 #include "units/query.inc"
 #include "units/packed_kv.inc"
+#include "units/packed_kv_avx2.inc"
+#include "units/token_walk.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
 #include "units/merge.inc"

@@ -11,6 +11,8 @@ constexpr int kOutputSums = 16;
 #include "units/convert_avx512.inc"
 #include "units/query.inc"
 #include "units/packed_kv.inc"
+#include "units/packed_kv_avx512.inc"
+#include "units/token_walk.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
 #include "units/merge.inc"

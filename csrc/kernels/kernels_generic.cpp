@@ -9,6 +9,8 @@ constexpr int kOutputSums = 8;
 #include "units/convert_portable.inc"
 #include "units/query.inc"
 #include "units/packed_kv.inc"
+#include "units/packed_kv_portable.inc"
+#include "units/token_walk.inc"
 #include "units/attention.inc"
 #include "units/digests.inc"
 #include "units/merge.inc"

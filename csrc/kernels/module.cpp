@@ -15,4 +15,5 @@ PYBIND11_MODULE(_native, module) {
   dtk::bind_kv(module);
   dtk::bind_workers(module);
   dtk::bind_limits(module);
+  dtk::bind_quant(module);
 }

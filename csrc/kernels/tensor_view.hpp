@@ -22,6 +22,12 @@ struct TensorView {
   T* as() const {
     return reinterpret_cast<T*>(data);
   }
+
+  std::int64_t num_bytes() const {  // of a dense tensor
+    std::int64_t bytes = element_size;
+    for (const std::int64_t size : shape) bytes *= size;
+    return bytes;
+  }
 };
 
 }  // namespace dtk

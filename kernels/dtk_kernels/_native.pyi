@@ -53,6 +53,67 @@ def packed_linear(
     /,
 ) -> None: ...
 
+class NumberFormat:
+    def __init__(
+        self,
+        *,
+        bits: int,
+        mantissa_bits: int,
+        min_exponent: int,
+        max_exponent: int,
+        max_code: int,
+        infinity_code: int | None,
+        first_nan_code: int | None,
+        is_integer: bool,
+        largest: float,
+    ) -> None: ...
+
+class ScaleFormat:
+    fp32: ScaleFormat
+    bf16: ScaleFormat
+    e8m0: ScaleFormat
+    nvfp4: ScaleFormat
+
+class ScaleRule:
+    def __init__(self, format: ScaleFormat, e8m0_addend: int, /) -> None: ...
+
+# Rows and columns of a block, 0 for the whole dim; None for one block.
+_Block: TypeAlias = tuple[int, int] | None
+
+def quantize(
+    x: _View,
+    random_bits: _View | None,
+    format: NumberFormat,
+    block: _Block,
+    scale_rule: ScaleRule,
+    codes: _View,
+    scales: _View,
+    tensor_scale: _View,
+    /,
+) -> None: ...
+def fake_quantize(
+    x: _View,
+    random_bits: _View | None,
+    format: NumberFormat,
+    block: _Block,
+    scale_rule: ScaleRule,
+    values: _View,
+    /,
+) -> None: ...
+def dequantize(
+    codes: _View,
+    scales: _View,
+    scale_format: ScaleFormat,
+    tensor_scale: float,
+    format: NumberFormat,
+    block: _Block,
+    values: _View,
+    /,
+) -> None: ...
+def hadamard(x: _View, signs: _View, inverse: bool, values: _View, /) -> None: ...
+def pack(codes: _View, packed: _View, /) -> None: ...
+def unpack(packed: _View, codes: _View, with_sign: bool, /) -> None: ...
+
 class Job:
     def done(self) -> bool: ...
     def wait(self, take_part: bool) -> None: ...
@@ -114,6 +175,28 @@ class WorkerPool:
         /,
     ) -> Job: ...
     def submit_copy_blocks(self, copies: list[tuple[_View, _View, _View, _View]], /) -> Job: ...
+    def submit_quantize(
+        self,
+        x: _View,
+        random_bits: _View | None,
+        format: NumberFormat,
+        block: _Block,
+        scale_rule: ScaleRule,
+        codes: _View,
+        scales: _View,
+        tensor_scale: _View,
+        /,
+    ) -> Job: ...
+    def submit_fake_quantize(
+        self,
+        x: _View,
+        random_bits: _View | None,
+        format: NumberFormat,
+        block: _Block,
+        scale_rule: ScaleRule,
+        values: _View,
+        /,
+    ) -> Job: ...
     def close(self) -> None: ...
 
 def limits_instruction_set() -> str: ...

@@ -32,6 +32,7 @@ MODULES = (
     "dtk_kernels.attention.block_digest.triton_kernel",
     "dtk_kernels.attention.block_score.triton_kernel",
     "dtk_kernels.attention.merge_partials.triton_kernel",
+    "dtk_kernels.attention.quantized_decode_attention.triton_kernel",
     "dtk_kernels.attention.select_blocks.triton_kernel",
     "dtk_kernels.attention.sparse_decode_attention.triton_kernel",
     "dtk_kernels.gemm.packed_linear.triton_kernel",
@@ -39,6 +40,12 @@ MODULES = (
     "dtk_kernels.kv.copy_blocks.triton_kernel",
     "dtk_kernels.kv.gather_blocks.triton_kernel",
     "dtk_kernels.kv.scatter_blocks.triton_kernel",
+    "dtk_kernels.quant.dequantize.triton_kernel",
+    "dtk_kernels.quant.fake_quantize.triton_kernel",
+    "dtk_kernels.quant.hadamard.triton_kernel",
+    "dtk_kernels.quant.pack.triton_kernel",
+    "dtk_kernels.quant.quantize.triton_kernel",
+    "dtk_kernels.quant.unpack.triton_kernel",
 )
 """Where the kernels are; each module has `aot_variants()`."""
 
@@ -57,6 +64,10 @@ class Result:
         registers: registers a thread; None if it did not compile or Triton brings no disassembler.
         spilled_bytes: local memory a thread; None likewise.
         tensor_cores: whether there are matrix-multiply instructions; None if it did not compile, as below.
+        matrix_instructions: those instructions, each once.
+        scaled_descriptors: what the block-scaled ones among them are told of their operands.
+        float_shortcuts: instructions that flush subnormals, divide approximately, or contract a product
+            and a sum; None likewise.
         async_copies: instructions that copy 16 bytes to shared memory asynchronously.
         copies_in_flight: batches of such copies that may be on their way while the program computes.
         vector_loads: instructions that load 16 bytes of global memory.
@@ -72,6 +83,9 @@ class Result:
     registers: int | None = None
     spilled_bytes: int | None = None
     tensor_cores: bool | None = None
+    matrix_instructions: tuple[str, ...] = ()
+    scaled_descriptors: tuple[int, ...] = ()
+    float_shortcuts: int | None = None
     async_copies: int | None = None
     copies_in_flight: int | None = None
     vector_loads: int | None = None
@@ -137,7 +151,10 @@ def _compile(variant: "KernelVariant", target: str, capability: int) -> Result:
         shared_bytes=binary.shared_bytes,
         registers=binary.registers,
         spilled_bytes=binary.spilled_bytes,
-        tensor_cores=binary.uses_tensor_cores,
+        tensor_cores=bool(binary.matrix_instructions),
+        matrix_instructions=binary.matrix_instructions,
+        scaled_descriptors=binary.scaled_descriptors,
+        float_shortcuts=binary.float_shortcuts,
         **asdict(binary.memory),
     )
 

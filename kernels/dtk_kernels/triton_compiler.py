@@ -45,14 +45,19 @@ class Binary:
         shared_bytes: shared memory a program takes, static and dynamic.
         registers: registers a thread; None if the disassembler is missing.
         spilled_bytes: local memory a thread, mostly spilled registers; None likewise.
-        uses_tensor_cores: whether the PTX has a matrix-multiply instruction.
+        matrix_instructions: the matrix-multiply instructions of the PTX, each once.
+        scaled_descriptors: what the block-scaled ones among them are told of their operands, each once.
+        float_shortcuts: instructions that flush subnormals, divide approximately, or contract a product
+            and a sum.
         memory: how it moves global memory.
     """
 
     shared_bytes: int
     registers: int | None
     spilled_bytes: int | None
-    uses_tensor_cores: bool
+    matrix_instructions: tuple[str, ...]
+    scaled_descriptors: tuple[int, ...]
+    float_shortcuts: int
     memory: MemoryAccess
 
 
@@ -80,7 +85,7 @@ def compile_variant(variant: KernelVariant, capability: int) -> Binary:
     options = {
         "num_warps": variant.num_warps,
         "num_stages": variant.num_stages,
-        "enable_fp_fusion": True,
+        "enable_fp_fusion": variant.fp_fusion,
     }
     compiled = triton_compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     registers, spilled_bytes = _resources(compiled.asm["cubin"])
@@ -89,9 +94,26 @@ def compile_variant(variant: KernelVariant, capability: int) -> Binary:
         shared_bytes=int(compiled.metadata.shared),
         registers=registers,
         spilled_bytes=spilled_bytes,
-        uses_tensor_cores=re.search(r"\b(?:mma\.sync|wgmma|tcgen05\.mma)", ptx) is not None,
+        matrix_instructions=matrix_instructions(ptx),
+        scaled_descriptors=scaled_descriptors(ptx),
+        float_shortcuts=len(re.findall(r"\.ftz\b|\bfma\.|\bdiv\.(?:full|approx)\b|\brcp\.", ptx)),
         memory=memory_access(ptx),
     )
+
+
+def matrix_instructions(ptx: str) -> tuple[str, ...]:
+    """Return the matrix-multiply instructions of a kernel's PTX, each once, with their kinds and types."""
+    return tuple(sorted(set(re.findall(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\.\S+", ptx))))
+
+
+def scaled_descriptors(ptx: str) -> tuple[int, ...]:
+    """Return the constant descriptors of block-scaled products: the fourth operand, moved there before."""
+    operand = r"(?:\[[^\]]*\]|\S+),\s*"
+    instruction = rf"\btcgen05\.mma\.\S*block_scale\S*\s+{operand}{operand}{operand}(%r\d+),"
+    found: set[int] = set()
+    for register in set(re.findall(instruction, ptx)):
+        found |= {int(value) for value in re.findall(rf"\bmov\.b32\s+{register}, (\d+);", ptx)}
+    return tuple(sorted(found))
 
 
 def memory_access(ptx: str) -> MemoryAccess:

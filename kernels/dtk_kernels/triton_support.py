@@ -90,8 +90,9 @@ def launch(
 ) -> None:
     """Run `kernel` over `grid` on `device`; a grid without a single program is no launch.
 
-    Contraction of multiply and add is switched on here and nowhere else: Triton's own default changes with
-    version 3.10 and depends on TRITON_DEFAULT_FP_FUSION until then.
+    Contraction of multiply and add is switched on here, unless the options say `enable_fp_fusion=False`, and
+    nowhere else: Triton's own default changes with version 3.10 and depends on TRITON_DEFAULT_FP_FUSION until
+    then.
 
     Raises:
         ValueError: if a tensor is lazily negated or conjugated, or the tensors live on the CPU and the
@@ -111,7 +112,7 @@ def launch(
     # Triton launches on the current device, which need not be the one that holds the tensors.
     guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     with guard:
-        kernel[grid](*arguments, enable_fp_fusion=True, **options)
+        kernel[grid](*arguments, **{"enable_fp_fusion": True, **options})
 
 
 def triton_type(dtype: torch.dtype) -> str:
@@ -143,6 +144,7 @@ class KernelVariant:
         num_stages: software pipeline depth.
         aligned: integer parameters that are multiples of 16 in practice, as pointers are (strides, sizes).
         min_capability: compute capability that it needs, 90 for 9.0; it is not compiled for older targets.
+        fp_fusion: whether the compiler may contract multiply and add.
     """
 
     name: str
@@ -153,6 +155,7 @@ class KernelVariant:
     num_stages: int = 2
     aligned: frozenset[str] = field(default_factory=frozenset)
     min_capability: int = 80
+    fp_fusion: bool = True
 
     def signature(self) -> dict[str, str]:
         """Triton's signature: a type for each parameter, in the kernel's order."""

@@ -11,7 +11,7 @@ RuntimeError there; closing does nothing. Make workers after the fork.
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import chain
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
@@ -33,6 +33,10 @@ from dtk_kernels.gemm.packed_linear import OPERATION as LINEAR
 from dtk_kernels.kv.copy_blocks import OPERATION as COPY
 from dtk_kernels.kv.gather_blocks import OPERATION as GATHER
 from dtk_kernels.kv.scatter_blocks import OPERATION as SCATTER
+from dtk_kernels.quant._arguments import Block, resolve
+from dtk_kernels.quant._scales import Scales, as_scales
+from dtk_kernels.quant.fake_quantize import OPERATION as FAKE_QUANTIZE
+from dtk_kernels.quant.quantize import OPERATION as QUANTIZE
 
 if TYPE_CHECKING:
     from dtk_kernels._native import WorkerPool
@@ -252,6 +256,40 @@ class Workers:
         views = [(view(a), view(b), view(c), view(d)) for a, b, c, d in dense]
         return self._start(lambda: threads.submit_copy_blocks(views), None, *chain.from_iterable(dense))
 
+    def submit_quantize(
+        self,
+        x: torch.Tensor,
+        format: str,
+        *,
+        block: Block | EllipsisType = ...,
+        scale_format: str | None = None,
+        rounding: str = "nearest",
+        random_bits: torch.Tensor | None = None,
+    ) -> Job[tuple[torch.Tensor, Scales]]:
+        """Start `dtk_kernels.quant.quantize`; the job returns (codes, scales)."""
+        layout = resolve(format, block, scale_format)
+        arguments = {"x": x, **layout._asdict(), "rounding": rounding, "random_bits": random_bits}
+        return self._submit(
+            QUANTIZE,
+            arguments,
+            public_result=lambda filled: (filled[0], as_scales(layout.scale_format, *filled[1:])),
+        )
+
+    def submit_fake_quantize(
+        self,
+        x: torch.Tensor,
+        format: str,
+        *,
+        block: Block | EllipsisType = ...,
+        scale_format: str | None = None,
+        rounding: str = "nearest",
+        random_bits: torch.Tensor | None = None,
+    ) -> Job[torch.Tensor]:
+        """Start `dtk_kernels.quant.fake_quantize`; the job returns the values."""
+        layout = resolve(format, block, scale_format)
+        arguments = {"x": x, **layout._asdict(), "rounding": rounding, "random_bits": random_bits}
+        return self._submit(FAKE_QUANTIZE, arguments)
+
     def close(self) -> None:
         """Finish all submitted jobs, then end the threads. Closing again does nothing."""
         self._close()
@@ -268,16 +306,20 @@ class Workers:
         self.close()
 
     def _submit(
-        self, operation: Operation, arguments: dict[str, Any], tables: tuple[str, ...] = ()
+        self,
+        operation: Operation,
+        arguments: dict[str, Any],
+        tables: tuple[str, ...] = (),
+        public_result: Callable[[Any], Any] = lambda filled: filled,
     ) -> Job[Any]:
         operation.check(**arguments)
         threads = self._threads
         if isinstance(threads, PythonThread):
             run, result = reference_job(operation, arguments, tables)
-            return self._start(lambda: threads.submit(run), result)
+            return self._start(lambda: threads.submit(run), public_result(result))
         call = operation.prepare(**arguments)
         submit = getattr(threads, f"submit_{operation.name.removesuffix('_')}")
-        return self._start(lambda: submit(*call.arguments), call.result, *call.held)
+        return self._start(lambda: submit(*call.arguments), public_result(call.result), *call.held)
 
     def _start(self, submit: Callable[[], Handle], result: _Result, *held: torch.Tensor) -> Job[_Result]:
         return Job(self._pending.start(submit, held), result, self._pending)

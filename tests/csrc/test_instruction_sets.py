@@ -24,7 +24,7 @@ def test_all_native_tests_pass_on_every_instruction_set() -> None:
         process = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "native",
              "tests/kernels/attention", "tests/kernels/gemm", "tests/kernels/kv",
-             "tests/kernels/test_workers.py"],
+             "tests/kernels/quant", "tests/kernels/test_workers.py"],
             capture_output=True, text=True, timeout=500, check=False, cwd=ROOT,
             env=os.environ | {"DTK_CPU_ISA": name},
         )  # fmt: skip
@@ -60,8 +60,8 @@ def _lines(*command: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-AVX512_UNITS = ("kernels_avx512.cpp:", "limits_avx512.cpp:")
-WIDE_UNITS = ("kernels_avx2.cpp:", "limits_avx2.cpp:", *AVX512_UNITS)
+AVX512_UNITS = ("kernels_avx512.cpp:", "limits_avx512.cpp:", "quant_avx512.cpp:")
+WIDE_UNITS = ("kernels_avx2.cpp:", "limits_avx2.cpp:", "quant_avx2.cpp:", *AVX512_UNITS)
 
 
 @pytest.mark.native
@@ -85,6 +85,14 @@ def test_avx2_only_in_its_units(disassembly: dict[str, str]) -> None:
     assert [name for name in wide if not name.startswith(WIDE_UNITS)] == []
 
 
+@pytest.mark.native
+def test_nothing_is_fused_where_results_are_exact(disassembly: dict[str, str]) -> None:
+    fused = [name for name, code in disassembly.items() if re.search(r"\bvfn?m(add|sub)", code)]
+    if not any(name.startswith(WIDE_UNITS) for name in fused):
+        pytest.skip("the module was stripped of the symbols that tell units apart, or has only the baseline")
+    assert [name for name in fused if name.startswith("quant_")] == []
+
+
 def test_nothing_is_built_for_the_builders_own_cpu() -> None:
     cmake = [ROOT / "CMakeLists.txt", *(ROOT / "csrc").rglob("CMakeLists.txt")]
     lines = [line for file in (ROOT / "pyproject.toml", *cmake) for line in file.read_text().splitlines()]
@@ -93,11 +101,13 @@ def test_nothing_is_built_for_the_builders_own_cpu() -> None:
 
 
 def test_units_include_nothing_that_the_linker_could_share() -> None:
-    allowed = {"immintrin.h", "kernels.hpp", "limits_table.hpp", "cstdint"}
+    declarations = {"kernels.hpp", "limits_table.hpp", "quant_table.hpp", "streaming.hpp"}
+    allowed = {"immintrin.h", "cstdint", *declarations}
     folder = ROOT / "csrc/kernels"
     for file in [
         *folder.glob("kernels*.[ch]pp"),
         *folder.glob("limits_*.[ch]pp"),
+        *folder.glob("quant_*.[ch]pp"),
         *(folder / "units").iterdir(),
     ]:
         included = re.findall(r'#include [<"]([^>"]+)[>"]', file.read_text())

@@ -18,6 +18,7 @@ import torch
 from dtk_kernels.attention import block_digest, block_score, merge_partials, select_blocks
 from dtk_kernels.attention import sparse_decode_attention
 from dtk_kernels.kv import copy_blocks_, gather_blocks
+from dtk_kernels.quant import dequantize, fake_quantize, hadamard, pack, quantize, unpack
 
 libc = ctypes.CDLL(None, use_errno=True)
 maps = []  # never unmapped: tensors point into them
@@ -71,6 +72,17 @@ target = at_the_edge(torch.zeros_like(large))
 ids = torch.arange(33, dtype=torch.int32)
 copy_blocks_(large, ids, target, ids, implementation="native")
 assert torch.equal(target, large)
+for dtype, columns in itertools.product(DTYPES, (1, 7, 16, 33, 130, 300)):
+    x = at_the_edge(torch.randn(3, columns).to(dtype))
+    random_bits = at_the_edge(torch.zeros(3, columns, dtype=torch.int32))
+    for block in (None, (1, 16), (1, 128), (2, 1), (2, 5), (3, 64)):
+        options = {"block": block, "implementation": "native"}
+        codes, scales = quantize(x, "e2m1", **options)
+        dequantize(at_the_edge(codes), at_the_edge(scales), "e2m1", **options)
+        fake_quantize(x, "e2m1", rounding="stochastic", random_bits=random_bits, **options)
+    packed = pack(at_the_edge(codes), implementation="native")
+    assert torch.equal(unpack(at_the_edge(packed), columns, implementation="native"), codes)
+    hadamard(x, at_the_edge(torch.ones(1)), size=1, implementation="native")
 print("unharmed")
 """
 

@@ -14,13 +14,9 @@ from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
 
 ROOT = Path(dtk_kernels.__file__).parent
 
-# A CPU has no tensor cores to use: the reference does as well.
-QUANTISERS = ("quantize", "dequantize", "fake_quantize", "pack", "unpack", "hadamard")
 # What has a reference only, so far; an entry goes when its file comes.
 UNWRITTEN = {
-    ("scaled_matmul", "native"),
-    ("quantized_decode_attention", "triton"),
-    *((operation, implementation) for operation in QUANTISERS for implementation in ("native", "triton")),
+    ("scaled_matmul", "native"),  # a CPU has no tensor cores to use: the reference does as well
 }
 
 

@@ -30,7 +30,9 @@ class Timings:
         return statistics.median(first / second for first, second in pairs)
 
 
-def interleaved(calls: Mapping[str, _Call], *, rounds: int = 7, least_sample_s: float = 2e-3) -> Timings:
+def interleaved(
+    calls: Mapping[str, _Call], *, rounds: int = 7, least_sample_s: float = 2e-3, rest_s: float = 0.0
+) -> Timings:
     """Time each call once a round.
 
     A sample is as many calls in a row as take `least_sample_s`, after one call that is not timed: data that
@@ -40,11 +42,15 @@ def interleaved(calls: Mapping[str, _Call], *, rounds: int = 7, least_sample_s: 
         calls: What to time, by name.
         rounds: Samples of each.
         least_sample_s: Time of a sample, at least.
+        rest_s: Pause before each sample. OpenMP's threads go on spinning for milliseconds after they were
+            used, on the cores of whoever comes next.
     """
     counts = {name: _calls_in(call, least_sample_s) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
+            if rest_s > 0:
+                time.sleep(rest_s)
             call()
             samples[name].append(_seconds(call, counts[name]))
     return Timings(samples)

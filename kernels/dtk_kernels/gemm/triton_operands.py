@@ -95,6 +95,8 @@ def load_scales(at: tl.tensor, inside: tl.tensor, KIND: tl.constexpr) -> tl.tens
         return bits.to(tl.float32, bitcast=True)
     if KIND == 2:
         return float_values(scale.to(tl.int32), 8, 3, 7, 0x7F)
+    if KIND == 3:
+        return (scale.to(tl.int32) << 16).to(tl.float32, bitcast=True)
     return scale.to(tl.float32)
 
 
@@ -126,15 +128,17 @@ def decoding(format: str) -> tuple[int, int, int, int, bool]:
 
 
 def scale_kind(dtype: torch.dtype) -> int:
-    """Return how scales of a dtype are stored: 0 as floats, 1 as E8M0, 2 as E4M3."""
-    return {torch.float8_e8m0fnu: 1, torch.float8_e4m3fn: 2}.get(dtype, 0)
+    """Return how scales of a dtype are decoded: 0 as float32, 1 as E8M0, 2 as E4M3, 3 as bfloat16."""
+    return {torch.float8_e8m0fnu: 1, torch.float8_e4m3fn: 2, torch.bfloat16: 3}.get(dtype, 0)
 
 
 def scale_type(dtype: torch.dtype) -> str:
     """Return the Triton type of `as_stored` scales."""
-    return {torch.float32: "fp32", torch.bfloat16: "bf16"}.get(dtype, "u8")
+    return {torch.float32: "fp32", torch.bfloat16: "i16"}.get(dtype, "u8")
 
 
 def as_stored(scales: torch.Tensor) -> torch.Tensor:
-    """Return scales of one byte as bytes, which every GPU can load."""
-    return scales.view(torch.uint8) if scales.element_size() == 1 else scales
+    """Return scales of one or two bytes as integers, which every GPU can load and the interpreter decode."""
+    if scales.element_size() == 4:
+        return scales
+    return scales.view(torch.uint8 if scales.element_size() == 1 else torch.int16)

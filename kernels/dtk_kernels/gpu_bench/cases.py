@@ -5,9 +5,12 @@ Free of torch, so that what a run would do can be listed and counted anywhere.
 
 from dataclasses import dataclass
 
-__all__ = ["ITEM_BYTES", "NUM_SELECTED", "Case", "cases", "tuned_cases"]
+__all__ = ["CODE_BYTES", "ITEM_BYTES", "NUM_SELECTED", "Case", "cases", "tuned_cases"]
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+CODE_BYTES = {"int8": 1.0, "e4m3": 1.0, "e2m1": 0.5}
+"""Bytes of a channel of quantised keys and values, without their scales."""
+_SCALE_BYTES = 4  # one fp32 scale a token and head
 NUM_SELECTED = 64
 """Blocks selected for a row: 2048 tokens in blocks of 32."""
 
@@ -27,6 +30,9 @@ class Case:
         group_size: query heads that share a KV head.
         num_kv_heads: KV heads.
         head_dim: channels of a head.
+        kv_format: `int8`, `e4m3` or `e2m1` where keys and values are quantised, with one scale a token;
+            `e4m3`, `mxfp4` or `nvfp4` of `fake_quantize`, for which a token is a row of all KV heads'
+            channels, in blocks of `block_size`.
     """
 
     operation: str
@@ -37,12 +43,14 @@ class Case:
     group_size: int = 4
     num_kv_heads: int = 8
     head_dim: int = 128
+    kv_format: str | None = None
 
     @property
     def name(self) -> str:
         """Operation and shape, as in `sparse_decode_attention[bf16,b16,t2048,s32,g4]`."""
         shape = f"b{self.batch},t{self.tokens},s{self.block_size},g{self.group_size}"
-        return f"{self.operation}[{self.dtype},{shape}]"
+        dtypes = self.dtype if self.kv_format is None else f"{self.dtype},{self.kv_format}"
+        return f"{self.operation}[{dtypes},{shape}]"
 
     @property
     def num_blocks(self) -> int:
@@ -60,6 +68,11 @@ class Case:
         digest_bytes = 2 * self.batch * self.num_blocks * token_bytes
         if self.operation == "sparse_decode_attention":
             return 2 * self.batch * self.tokens * token_bytes
+        if self.operation == "fake_quantize":  # in and out; the second look of nvfp4 is a cost, not traffic
+            return 2 * self.batch * self.tokens * token_bytes
+        if self.kv_format is not None:
+            row_bytes = int(self.head_dim * CODE_BYTES[self.kv_format]) + _SCALE_BYTES
+            return 2 * self.batch * self.tokens * self.num_kv_heads * row_bytes
         if self.operation == "block_digest":
             return self.batch * self.tokens * token_bytes + digest_bytes
         if self.operation == "block_score":
@@ -101,8 +114,18 @@ def cases(*, quick: bool = False) -> list[Case]:
         for operation, dtype in (("block_score", "bf16"), ("select_blocks", "fp32"), ("block_digest", "bf16"))
         for batch in (1, 16)
     ]
+    quantized = [
+        Case("quantized_decode_attention", "bf16", batch, kv_format=kv_format)
+        for batch in (16, 1, 40)
+        for kv_format in CODE_BYTES
+    ]
+    fake = [
+        Case("fake_quantize", dtype, 8, block_size=block_size, num_kv_heads=32, kv_format=kv_format)
+        for dtype in ("bf16", "fp32")
+        for kv_format, block_size in (("e4m3", 128), ("mxfp4", 32), ("nvfp4", 16))
+    ]
     moves = [Case("gather_blocks", "bf16", 16), Case("merge_partials", "fp32", 16)]
-    return list(dict.fromkeys([*telling, *shapes, *context, *moves]))
+    return list(dict.fromkeys([*telling, *shapes, *quantized, *context, *moves, *fake]))
 
 
 def tuned_cases() -> list[Case]:

@@ -1,7 +1,7 @@
 """Values first: every Triton kernel against float64, in bf16, fp16 and fp32, on lists with gaps.
 
-Sums are compared with `answers`; selections and moves must match bit for bit. What no list names is NaN, so
-that a read too far shows.
+Sums are compared with `answers`; selections, moves and quantisers must match bit for bit. What no list names
+is NaN, so that a read too far shows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +14,19 @@ import torch
 from dtk_kernels import attention, kv
 from dtk_kernels.attention._types import HeadReduction
 from dtk_kernels.attention.select_blocks.reference import select_blocks as reference_select_blocks
+from dtk_kernels.formats import FORMATS
 from dtk_kernels.gpu_bench import answers
-from dtk_kernels.gpu_bench.problems import DTYPES
+from dtk_kernels.gpu_bench.cases import CODE_BYTES
+from dtk_kernels.gpu_bench.problems import DTYPES, random_codes
+from dtk_kernels.gpu_bench.quantisers import Results, bits_of, quantiser_results
+from dtk_kernels.quant import unpack
 
 __all__ = ["ON_A_GPU", "Check", "Sizes", "run_checks"]
 
 # Largest |got - wanted| / (1 + |wanted|). Softmax weights keep two terms of a 16-bit dtype (2**-17 in bf16);
 # fp32 goes through three products of TF32 terms (2**-21) and sums of some thousand numbers.
 _ATTENTION_TOLERANCE = {"bf16": 1e-4, "fp16": 3e-5, "fp32": 3e-5}
+_QUANTIZED_TOLERANCE = 3e-5  # codes are exact; query and weights keep 22 bits
 _SUM_TOLERANCE = 1e-5
 
 
@@ -85,11 +90,23 @@ def _planned(
     for dtype in sizes.dtypes:
         for shape in sizes.attention:
             yield "sparse_decode_attention", partial(_attention, device, sizes, source, dtype, *shape)
+        for kv_format in CODE_BYTES:
+            for num_scales in (1, 4):
+                yield (
+                    "quantized_decode_attention",
+                    partial(_quantized, device, sizes, source, dtype, kv_format, num_scales),
+                )
         yield "block_digest", partial(_digest, device, sizes, source, dtype)
         for reduction in get_args(HeadReduction):
             yield "block_score", partial(_score, device, sizes, source, dtype, reduction)
         for operation in ("gather_blocks", "scatter_blocks_", "copy_blocks_"):
             yield operation, partial(_move, device, sizes, source, dtype, operation)
+        shape = sizes.batch, sizes.num_blocks, 40 * sizes.num_blocks
+        for operation, detail, results in quantiser_results(DTYPES[dtype], shape, source):
+            yield (
+                operation,
+                partial(_quantiser, device, operation, ", ".join(filter(None, (dtype, detail))), results),
+            )
     for num_columns in (sizes.num_blocks, 50 * sizes.num_blocks):
         yield "select_blocks", partial(_select, device, sizes, source, num_columns)
     for num_partials in (2, 40):
@@ -122,6 +139,36 @@ def _attention(
     detail = f"{dtype}, head_dim {head_dim}, block_size {block_size}, group_size {group_size}"
     wanted = answers.exact_attention(*arguments)
     return _compare("sparse_decode_attention", detail, got, wanted, _ATTENTION_TOLERANCE[dtype])
+
+
+def _quantized(
+    device: torch.device,
+    sizes: Sizes,
+    source: torch.Generator,
+    dtype: str,
+    kv_format: str,
+    num_scales: int,
+) -> Check:
+    """K/V as codes; what they stand for is looked up in the table of the format's values."""
+    head_dim, block_size, group_size = sizes.attention[0]
+    table = _integers(-1, 2 * sizes.num_blocks, (sizes.batch, 1, sizes.num_blocks), source)
+    lengths = _integers(0, block_size + 1, table.shape, source)
+    pool_shape = 2 * sizes.num_blocks, sizes.num_kv_heads, block_size, head_dim
+    code_values = torch.tensor(FORMATS[kv_format].values, dtype=torch.double)
+    codes, scales, dense = [], [], []
+    for _ in range(2):
+        codes.append(random_codes(pool_shape, kv_format, torch.device("cpu"), source))
+        scales.append(torch.rand(*pool_shape[:3], num_scales, generator=source) / FORMATS[kv_format].max)
+        whole = unpack(codes[-1], head_dim, implementation="reference") if kv_format == "e2m1" else codes[-1]
+        factors = scales[-1].double().repeat_interleave(head_dim // num_scales, dim=-1)
+        dense.append(code_values[whole.long() % len(code_values)] * factors)
+    query = _random((sizes.batch, sizes.num_kv_heads * group_size, head_dim), dtype, source)
+    got = attention.quantized_decode_attention(
+        *_on(device, query, *codes, *scales, table, lengths), format=kv_format, implementation="triton"
+    )
+    detail = f"{dtype}, {kv_format}, scales {num_scales}, head_dim {head_dim}, group_size {group_size}"
+    wanted = answers.exact_attention(query, dense[0], dense[1], table, lengths)
+    return _compare("quantized_decode_attention", detail, got, wanted, _QUANTIZED_TOLERANCE)
 
 
 def _digest(device: torch.device, sizes: Sizes, source: torch.Generator, dtype: str) -> Check:
@@ -184,6 +231,12 @@ def _move(device: torch.device, sizes: Sizes, source: torch.Generator, dtype: st
         wanted = torch.zeros_like(bits)
         wanted[ids[present].long()] = bits[: len(ids)][present]
     return _compare(operation, dtype, (target.view(torch.int16),), (wanted,), 0.0)
+
+
+def _quantiser(device: torch.device, operation: str, detail: str, results: Results) -> Check:
+    got = [bits_of(each.cpu()) for each in results(device, "triton")]
+    wanted = [bits_of(each) for each in results(torch.device("cpu"), "reference")]
+    return _compare(operation, detail, got, wanted, 0.0)
 
 
 def _random(shape: Sequence[int], dtype: str, source: torch.Generator) -> torch.Tensor:

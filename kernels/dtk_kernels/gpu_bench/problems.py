@@ -4,7 +4,7 @@ Every call has data of its own. Together they are several times larger than the 
 that each call finds its data in device memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,13 +14,16 @@ from dtk_kernels.attention import (
     block_digest,
     block_score,
     merge_partials,
+    quantized_decode_attention,
     select_blocks,
     sparse_decode_attention,
 )
 from dtk_kernels.gpu_bench.cases import NUM_SELECTED, Case
+from dtk_kernels.gpu_bench.quantisers import fake_quantize_options
 from dtk_kernels.kv import gather_blocks
+from dtk_kernels.quant import fake_quantize, pack
 
-__all__ = ["DTYPES", "Attention", "Problem", "attention", "copies_for", "problem"]
+__all__ = ["DTYPES", "Attention", "Problem", "attention", "copies_for", "problem", "random_codes"]
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _MAX_COPIES = 24
@@ -113,6 +116,39 @@ def problem(case: Case, copies: int, device: torch.device) -> Problem:
     return _MAKERS[case.operation](case, copies, device)
 
 
+def random_codes(
+    shape: Sequence[int], kv_format: str, device: torch.device, source: torch.Generator | None = None
+) -> torch.Tensor:
+    """Return finite codes of all values, those of E2M1 packed."""
+    if kv_format == "int8":
+        return torch.randint(-127, 128, tuple(shape), dtype=torch.int8, device=device, generator=source)
+    count = 0x7F if kv_format == "e4m3" else 8  # of one sign
+    codes = torch.randint(0, 2 * count, tuple(shape), dtype=torch.uint8, device=device, generator=source)
+    if kv_format == "e4m3":
+        return torch.where(codes < count, codes, codes + 1)
+    return pack(codes, implementation="reference")
+
+
+def _quantized(case: Case, copies: int, device: torch.device) -> Problem:
+    assert case.kv_format is not None
+    shape = copies * case.batch * case.num_blocks, case.num_kv_heads, case.block_size, case.head_dim
+    keys, values = (random_codes(shape, case.kv_format, device) for _ in range(2))
+    key_scales, value_scales = (torch.rand(*shape[:3], 1, device=device) / 64 for _ in range(2))
+    query_shape = copies, case.batch, case.num_kv_heads * case.group_size, case.head_dim
+    queries = torch.randn(query_shape, dtype=DTYPES[case.dtype], device=device)
+    tables = _shuffled_blocks(case, copies, device)[:, :, None]
+    lengths = torch.full(tables.shape[1:], case.block_size, dtype=torch.int32, device=device)
+    return Problem(
+        [
+            partial(
+                quantized_decode_attention, query, keys, values, key_scales, value_scales, table, lengths,
+                format=case.kv_format, implementation="triton",
+            )
+            for query, table in zip(queries, tables, strict=True)
+        ]
+    )  # fmt: skip
+
+
 def _digest(case: Case, copies: int, device: torch.device) -> Problem:
     shape = copies, case.batch * case.num_blocks, case.num_kv_heads, case.block_size, case.head_dim
     keys = torch.randn(shape, dtype=DTYPES[case.dtype], device=device)
@@ -163,10 +199,21 @@ def _merge(case: Case, copies: int, device: torch.device) -> Problem:
     return Problem([partial(merge_partials, *pair, implementation="triton") for pair in pairs])
 
 
+def _fake_quantize(case: Case, copies: int, device: torch.device) -> Problem:
+    assert case.kv_format is not None
+    shape = copies, case.batch * case.tokens, case.num_kv_heads * case.head_dim
+    x = torch.randn(shape, dtype=DTYPES[case.dtype], device=device)
+    options = fake_quantize_options(case.kv_format, case.block_size)
+    ours = [partial(fake_quantize, each, case.kv_format, implementation="triton", **options) for each in x]
+    return Problem([*ours], {"torch_clone": [partial(torch.clone, each) for each in x]})
+
+
 _MAKERS = {
+    "quantized_decode_attention": _quantized,
     "block_digest": _digest,
     "block_score": _score,
     "select_blocks": _select,
     "gather_blocks": _gather,
     "merge_partials": _merge,
+    "fake_quantize": _fake_quantize,
 }

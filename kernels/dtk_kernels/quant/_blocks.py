@@ -56,4 +56,6 @@ def _as_matrices(shape: Sequence[int], block: Sequence[int] | None) -> tuple[int
         columns = math.prod(shape)
         return 1, 1, columns, 1, max(columns, 1)
     rows, columns = (1, *shape)[-2:]
-    return math.prod(shape[:-2]), rows, columns, block[0] or max(rows, 1), block[1] or max(columns, 1)
+    # A block that is larger than the tensor is one short block: padding it to its size could take gigabytes.
+    height, width = min(block[0] or rows, rows), min(block[1] or columns, columns)
+    return math.prod(shape[:-2]), rows, columns, max(height, 1), max(width, 1)

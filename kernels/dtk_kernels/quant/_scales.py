@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["SCALE_DTYPES", "NvScales", "Scales", "scale_dtype"]
+__all__ = ["SCALE_DTYPES", "NvScales", "Scales", "as_scales", "scale_dtype"]
 
 
 class NvScales(NamedTuple):
@@ -29,3 +29,8 @@ def scale_dtype(scale_format: str) -> torch.dtype:
     if scale_format.startswith("e8m0"):
         return torch.float8_e8m0fnu
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "nvfp4": torch.float8_e4m3fn}[scale_format]
+
+
+def as_scales(scale_format: str, block: torch.Tensor, tensor: torch.Tensor) -> Scales:
+    """Return the scales of the blocks and of the tensor as callers get them."""
+    return NvScales(block, tensor) if scale_format == "nvfp4" else block

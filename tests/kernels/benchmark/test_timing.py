@@ -18,6 +18,10 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.turns.append("rest")
+        self.now += seconds
+
     def call(self, name: str, durations: list[float]) -> Callable[[], None]:
         """A call that takes the given times, and the last of them from then on."""
 
@@ -55,3 +59,10 @@ def test_short_calls_are_repeated_until_a_sample_lasts(clock: Clock) -> None:
     timings = timing.interleaved({"short": clock.call("short", [2**-20])}, rounds=3, least_sample_s=2**-10)
     assert timings.median_s("short") == pytest.approx(2**-20)
     assert len(clock.turns) >= 3 * 2**10
+
+
+def test_rests_come_before_each_sample_and_are_not_timed(clock: Clock) -> None:
+    calls = {name: clock.call(name, [0.5]) for name in ("first", "second")}
+    timings = timing.interleaved(calls, rounds=2, least_sample_s=0.1, rest_s=3.0)
+    assert clock.turns[-6:] == ["rest", "first", "first", "rest", "second", "second"]
+    assert (timings.median_s("first"), timings.median_s("second")) == (0.5, 0.5)

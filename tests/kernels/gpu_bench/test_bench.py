@@ -22,7 +22,8 @@ def operations() -> list[Case]:
     """Return a tiny case of every operation that is timed."""
     names = "block_digest", "block_score", "select_blocks", "gather_blocks", "merge_partials"
     small = {"tokens": 12, "block_size": 4, "group_size": 2, "num_kv_heads": 2, "head_dim": 16}
-    return [ATTENTION, *(Case(name, "fp32", 2, **small) for name in names)]
+    fake = Case("fake_quantize", "fp32", 2, kv_format="e4m3", **small)
+    return [ATTENTION, fake, *(Case(name, "fp32", 2, **small) for name in names)]
 
 
 def test_a_run_of_every_operation() -> None:
@@ -32,7 +33,7 @@ def test_a_run_of_every_operation() -> None:
     saved: list[int] = []
     bench.time_cases(run, operations(), report, lambda: saved.append(len(report["rows"])), run.time)
     assert report["status"] == "complete"
-    assert saved == [1, 2, 3, 4, 5, 6, 6]
+    assert saved == [1, 2, 3, 4, 5, 6, 7, 7]
     assert report["wrong"] == []
     assert [row["operation"] for row in report["rows"]] == [case.operation for case in operations()]
     row = report["rows"][0]
@@ -46,7 +47,7 @@ def test_a_run_of_every_operation() -> None:
     assert ours["fraction_of_memory_bandwidth"] == 2 * ATTENTION.moved_bytes / 8192
     assert (ours["cuda_graph"], row["contenders"]["triton_eager"]["cuda_graph"]) == (True, False)
     assert report["notes"] == ["flashinfer is not installed"]
-    assert any(line.startswith("[6/6] merge_partials") for line in lines)
+    assert any(line.startswith("[7/7] merge_partials") for line in lines)
 
 
 def test_the_budget_ends_a_run_with_what_there_is() -> None:

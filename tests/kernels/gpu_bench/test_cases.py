@@ -1,10 +1,14 @@
 """What is timed: the paper's shapes, each once, and bytes that are those of the tensors."""
 
+import math
+from functools import partial
+
 import pytest
 import torch
 
+from dtk_kernels.formats import FORMATS
 from dtk_kernels.gpu_bench import problems
-from dtk_kernels.gpu_bench.cases import Case, cases
+from dtk_kernels.gpu_bench.cases import CODE_BYTES, Case, cases
 
 CPU = torch.device("cpu")
 
@@ -36,6 +40,48 @@ def test_bytes_of_attention_are_those_of_its_keys_and_values() -> None:
     data = problems.attention(case, 2, CPU)
     assert case.moved_bytes == (data.keys.nbytes + data.values.nbytes) // 2
     assert data.tables.flatten().sort().values.tolist() == list(range(len(data.keys)))
+
+
+@pytest.mark.parametrize("kv_format", CODE_BYTES)
+def test_bytes_of_quantised_attention_are_those_of_its_codes_and_scales(kv_format: str) -> None:
+    case = Case(
+        "quantized_decode_attention", "fp32", 2, tokens=40, block_size=20, num_kv_heads=2, head_dim=8,
+        kv_format=kv_format,
+    )  # fmt: skip
+    assert case.name == f"quantized_decode_attention[fp32,{kv_format},b2,t40,s20,g4]"
+    call = problems.problem(case, 3, CPU).ours[0]
+    assert isinstance(call, partial)
+    pools = call.args[1:5]
+    assert 3 * case.moved_bytes == sum(pool.nbytes for pool in pools)
+
+
+@pytest.mark.parametrize(("kv_format", "block_size"), [("e4m3", 8), ("mxfp4", 32), ("nvfp4", 16)])
+def test_bytes_of_fake_quantise_are_its_numbers_in_and_out(kv_format: str, block_size: int) -> None:
+    case = Case(
+        "fake_quantize", "bf16", 2, tokens=5, block_size=block_size, num_kv_heads=3, head_dim=16,
+        kv_format=kv_format,
+    )  # fmt: skip
+    made = problems.problem(case, 3, CPU)
+    call = made.ours[0]
+    assert isinstance(call, partial)
+    assert call.args[0].shape == (10, 48)
+    assert case.moved_bytes == 2 * call.args[0].nbytes
+    assert call.keywords.get("block") == ((1, 8) if kv_format == "e4m3" else None)
+    assert len(made.ours) == len(made.peers["torch_clone"]) == 3
+
+
+@pytest.mark.parametrize("kv_format", CODE_BYTES)
+def test_random_codes_are_finite_and_of_all_values(kv_format: str) -> None:
+    codes = problems.random_codes((40, 256), kv_format, CPU)
+    values = {FORMATS[kv_format].values[code] for code in unpacked(codes, kv_format)}
+    finite = {value for value in FORMATS[kv_format].values if math.isfinite(value)}
+    assert values == finite - ({-128.0} if kv_format == "int8" else set())
+
+
+def unpacked(codes: torch.Tensor, kv_format: str) -> list[int]:
+    if kv_format == "e2m1":
+        return [code for both in codes.flatten().tolist() for code in (both & 15, both >> 4)]
+    return codes.view(torch.uint8).flatten().tolist()
 
 
 def test_a_last_block_may_be_short() -> None:

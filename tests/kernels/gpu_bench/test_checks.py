@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from dtk_kernels import attention, kv
+from dtk_kernels import attention, kv, quant
 from dtk_kernels._registry import IMPLEMENTATION_MODULES, OPERATION_PACKAGES
 from dtk_kernels.gpu_bench.answers import exact_attention, exact_merge, exact_scores
 from dtk_kernels.gpu_bench.checks import ON_A_GPU, Check, Sizes, run_checks
 
-pytestmark = [pytest.mark.interp, pytest.mark.usefixtures("_interpreted")]
+pytestmark = [
+    pytest.mark.interp,
+    pytest.mark.usefixtures("_interpreted"),
+    # Quantisers get NaN and Inf, of which the interpreter warns through numpy.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 CPU = torch.device("cpu")
 TRITON = IMPLEMENTATION_MODULES["triton"]
@@ -31,7 +36,9 @@ ONE = replace(TINY, dtypes=("fp32",), attention=((16, 4, 2),))
 def test_every_operation_is_checked_and_right() -> None:
     results = list(run_checks(CPU, TINY))
     caches = {
-        name for name, package in OPERATION_PACKAGES.items() if package.split(".")[1] in {"attention", "kv"}
+        name
+        for name, package in OPERATION_PACKAGES.items()
+        if package.split(".")[1] in {"attention", "kv", "quant"}
     }
     written = {name for name in caches if importlib.util.find_spec(f"{OPERATION_PACKAGES[name]}.{TRITON}")}
     assert {result.operation for result in results} == written
@@ -58,10 +65,33 @@ def slightly_wrong(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    "operation", ["sparse_decode_attention", "block_score", "merge_partials", "select_blocks"]
+    "operation",
+    [
+        "sparse_decode_attention",
+        "quantized_decode_attention",
+        "block_score",
+        "merge_partials",
+        "select_blocks",
+    ],
 )
 def test_a_kernel_that_is_a_little_wrong_is_found(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, operation, slightly_wrong(getattr(attention, operation)))
+    results = list(run_checks(CPU, ONE))
+    assert {result.operation for result in results if not result.ok} == {operation}
+
+
+@pytest.mark.parametrize("operation", ["fake_quantize", "unpack"])
+def test_a_quantiser_with_a_wrong_bit_is_found(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = getattr(quant, operation)
+
+    def broken(*args: Any, implementation: str, **kwargs: Any) -> Any:
+        result = right(*args, implementation=implementation, **kwargs)
+        if implementation == "triton":
+            first = result[0] if isinstance(result, tuple) else result
+            first.view(torch.uint8).flatten()[-first.element_size()].bitwise_xor_(1)
+        return result
+
+    monkeypatch.setattr(quant, operation, broken)
     results = list(run_checks(CPU, ONE))
     assert {result.operation for result in results if not result.ok} == {operation}
 
@@ -80,7 +110,7 @@ def test_a_kernel_that_does_not_run_is_wrong_and_the_rest_is_checked(monkeypatch
     wrong = [result for result in results if not result.ok]
     found = Check("block_digest", "RuntimeError: no such instruction", False, math.inf, 0.0)
     assert wrong == [found]
-    assert len(results) == 12
+    assert len(results) == 37
 
 
 def test_exact_attention_by_hand() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dtk_kernels import quant
 from dtk_kernels.formats import FORMATS, SCALE_FORMATS
-from tests.kernels.quant.implementations import written
+from tests.kernels.implementations import DIRECT, EVERYWHERE
 from tests.kernels.quant.oracles import block_slices, quantize_by_loops
 
 Block = tuple[int | None, int | None] | None
@@ -40,7 +40,7 @@ def tensors(draw: st.DrawFn, *, lead: bool = True) -> torch.Tensor:
     return x[..., ::2] if draw(st.booleans()) else x
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", DIRECT)
 @settings(max_examples=400)
 @given(
     x=tensors(),
@@ -65,7 +65,7 @@ def test_codes_scales_and_values(
     )
 
 
-@pytest.mark.parametrize("implementation", written("fake_quantize"))
+@pytest.mark.parametrize("implementation", DIRECT)
 @settings(max_examples=200)
 @given(
     x=tensors(),
@@ -90,7 +90,7 @@ def test_fake_quantize_is_there_and_back(
     assert torch.equal(result.signbit() & ~result.isnan(), expected.signbit() & ~expected.isnan())
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize(
     ("shape", "block", "expected"),
     [
@@ -120,7 +120,7 @@ def test_scales_shape(
     torch.testing.assert_close(values, x)
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize(
     ("scale_format", "dtype"),
     [("fp32", torch.float32), ("bf16", torch.bfloat16), ("e8m0_even", torch.float8_e8m0fnu)],
@@ -133,7 +133,7 @@ def test_scales_say_their_format(scale_format: str, dtype: torch.dtype, implemen
     assert scales.dtype == dtype
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 def test_presets_stand_for_their_parts(implementation: str) -> None:
     x = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
     codes, scales = quant.quantize(x, "nvfp4", implementation=implementation)
@@ -166,3 +166,20 @@ def test_what_is_not_finite_stays_in_its_block(x: torch.Tensor, block: Block) ->
         clean = bool(x[slices].isfinite().all())
         assert clean == (not values[slices].isnan().any())
         assert clean or values[slices].isnan().all()
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("shape", [(3, 5), (2, 1, 7), (4,), (0, 5), (5, 0)])
+def test_blocks_larger_than_the_tensor_are_short(shape: tuple[int, ...], implementation: str) -> None:
+    """Padded to the block's size, the tensor would take 16 GiB."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    codes, scales = quant.quantize(x, "e4m3", block=(2**16, 2**16), implementation=implementation)
+    expected_codes, expected_scales = quant.quantize(
+        x, "e4m3", block=(None, None), implementation=implementation
+    )
+    assert isinstance(scales, torch.Tensor)
+    assert isinstance(expected_scales, torch.Tensor)
+    assert torch.equal(codes, expected_codes)
+    assert torch.equal(scales, expected_scales)
+    values = quant.dequantize(codes, scales, "e4m3", block=(2**16, 2**16), implementation=implementation)
+    assert torch.equal(values, quant.fake_quantize(x, "e4m3", block=(None, None)))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dtk_kernels import quant
+from tests.kernels.implementations import DIRECT
 
 SIZE = 1024
 
@@ -32,12 +33,13 @@ def gaussian() -> torch.Tensor:
     return torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(11))
 
 
+@pytest.mark.parametrize("implementation", DIRECT)
 @pytest.mark.parametrize(("format", "options", "published"), SCHEMES)
 def test_normalised_error(
-    format: str, options: dict[str, object], published: float, gaussian: torch.Tensor
+    format: str, options: dict[str, object], published: float, implementation: str, gaussian: torch.Tensor
 ) -> None:
     """Within four standard errors of ours, as many for the published figure, and its last place."""
-    values = quant.fake_quantize(gaussian, format, implementation="reference", **options)
+    values = quant.fake_quantize(gaussian, format, implementation=implementation, **options)
     error = ((values - gaussian) ** 2).double()
     # Elements of a block share its scale: parts as large as the largest block are independent.
     parts = error.reshape(8, 128, 8, 128).mean(dim=(1, 3)).flatten()

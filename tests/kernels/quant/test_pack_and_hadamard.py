@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtk_kernels import quant
-from tests.kernels.quant.implementations import written
+from tests.kernels.implementations import EVERYWHERE
 
 
-@pytest.mark.parametrize("implementation", written("pack"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @settings(max_examples=100)
 @given(rows=st.integers(0, 4), count=st.integers(0, 40), signed=st.booleans(), step=st.sampled_from([1, 2]))
 def test_pack_and_unpack(rows: int, count: int, signed: bool, step: int, implementation: str) -> None:
@@ -32,7 +32,7 @@ def test_pack_and_unpack(rows: int, count: int, signed: bool, step: int, impleme
     assert torch.equal(unpacked, codes)
 
 
-@pytest.mark.parametrize("implementation", written("pack"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 def test_only_four_bits_are_packed(implementation: str) -> None:
     codes = torch.tensor([0x1F, 0xF2], dtype=torch.uint8)
     assert quant.pack(codes, implementation=implementation).tolist() == [0x2F]
@@ -43,7 +43,7 @@ def signs_of(size: int, seed: int = 0) -> torch.Tensor:
     return (torch.randint(0, 2, (size,), generator=generator) * 2 - 1).float()
 
 
-@pytest.mark.parametrize("implementation", written("hadamard"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 64, 128, 1024, 4096])
 def test_hadamard_is_the_matrix(size: int, implementation: str) -> None:
     x = torch.randn(2, 3, 2 * size, generator=torch.Generator().manual_seed(size))
@@ -57,7 +57,7 @@ def test_hadamard_is_the_matrix(size: int, implementation: str) -> None:
     torch.testing.assert_close(back, x, rtol=0, atol=4e-6)
 
 
-@pytest.mark.parametrize("implementation", written("hadamard"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @settings(max_examples=60)
 @given(
     power=st.integers(0, 8),
@@ -92,7 +92,7 @@ def test_hadamard_to_the_bit(
     assert torch.equal(result, torch.from_numpy(v).reshape(shape).to(dtype))
 
 
-@pytest.mark.parametrize("implementation", written("hadamard"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 def test_hadamard_spreads_an_outlier(implementation: str) -> None:
     x = torch.zeros(64)
     x[17] = 8.0

@@ -11,7 +11,7 @@ import torch
 
 from dtk_kernels import quant
 from dtk_kernels.formats import FORMATS, PRESETS, SCALE_FORMATS
-from tests.kernels.quant.implementations import written
+from tests.kernels.implementations import DIRECT
 from tests.kernels.quant.oracles import nearest_codes
 
 Fake = Callable[..., torch.Tensor]
@@ -28,7 +28,7 @@ SCHEMES = [
 every_scheme = pytest.mark.parametrize(("format", "options"), SCHEMES)
 
 
-@pytest.fixture(params=written("fake_quantize"))
+@pytest.fixture(params=DIRECT)
 def implementation(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -12,7 +12,7 @@ import torch
 from dtk_kernels import quant
 from dtk_kernels.formats import FORMATS
 from dtk_kernels.quant._rounding import codes_to_values, round_to_codes
-from tests.kernels.quant.implementations import written
+from tests.kernels.implementations import EVERYWHERE
 from tests.kernels.quant.oracles import (
     FLOAT_FORMATS,
     ML_DTYPES,
@@ -42,7 +42,7 @@ def codes_of(
     return codes[:, 0].numpy()
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FORMATS)
 def test_values_midpoints_and_neighbours(name: str, implementation: str) -> None:
     y = midpoints_and_neighbours(name)
@@ -52,7 +52,7 @@ def test_values_midpoints_and_neighbours(name: str, implementation: str) -> None
     assert len(np.unique(codes)) == 2 * FORMATS[name].max_code + (1 if FORMATS[name].is_integer else 2)
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FLOAT_FORMATS)
 def test_equal_to_ml_dtypes_torch_and_gfloat(name: str, implementation: str) -> None:
     y = midpoints_and_neighbours(name)

@@ -6,7 +6,7 @@ import torch
 
 from dtk_kernels import quant
 from dtk_kernels.formats import FORMATS, SCALE_FORMATS
-from tests.kernels.quant.implementations import written
+from tests.kernels.implementations import EVERYWHERE
 from tests.kernels.quant.oracles import MAX, STEP_OF_TOP_BINADE, block_factor
 
 
@@ -26,7 +26,7 @@ def largest_magnitudes(name: str) -> np.ndarray:
     return np.concatenate([scaled.ravel(), tiny, near_2_126, huge]).astype(np.float32)
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("scale_format", [one for one in SCALE_FORMATS if one != "nvfp4"])
 def test_scale_of_each_magnitude(name: str, scale_format: str, implementation: str) -> None:
@@ -40,7 +40,7 @@ def test_scale_of_each_magnitude(name: str, scale_format: str, implementation: s
     np.testing.assert_array_equal(scales.float()[:, 0].numpy(), expected)
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_scales_of_nvfp4(name: str, implementation: str) -> None:
     amax = largest_magnitudes(name)[:, None]
@@ -55,7 +55,7 @@ def test_both_scales_of_nvfp4(name: str, implementation: str) -> None:
         np.testing.assert_array_equal((scales.block.float() * scales.tensor)[:, 0].numpy(), expected)
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("scale_format", SCALE_FORMATS)
 def test_scales_of_what_is_not_finite_are_nan(scale_format: str, implementation: str) -> None:
     x = torch.tensor([[1.0, torch.inf], [torch.nan, 2.0], [-torch.inf, torch.nan], [1.0, 2.0]])

@@ -10,7 +10,7 @@ import torch
 
 from dtk_kernels.formats import FORMATS
 from dtk_kernels.quant._rounding import codes_to_values, round_to_codes
-from tests.kernels.quant.implementations import written
+from tests.kernels.implementations import DIRECT, EVERYWHERE
 from tests.kernels.quant.oracles import FLOAT_FORMATS, magnitudes
 from tests.kernels.quant.test_formats import GFLOAT
 from tests.kernels.quant.test_rounding import codes_of
@@ -28,7 +28,7 @@ def values_between_codes(name: str) -> np.ndarray:
     return (values[:-1, None] + parts * np.diff(values)[:, None]).astype(np.float32).ravel()
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_threshold_to_the_bit(name: str, implementation: str) -> None:
     format = FORMATS[name]
@@ -54,7 +54,7 @@ def nearest_below(y: np.ndarray, name: str) -> np.ndarray:
     return np.searchsorted(magnitudes(name), y.astype(np.float64), side="right") - 1
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FORMATS)
 def test_values_far_below_the_first_code(name: str, implementation: str) -> None:
     """More than 31 bits are dropped: of y over the first code, 31 bits after the point count."""
@@ -71,7 +71,7 @@ def test_values_far_below_the_first_code(name: str, implementation: str) -> None
         np.testing.assert_array_equal(codes, np.where(fits, 1 + offset, 0))
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", EVERYWHERE)
 @pytest.mark.parametrize("name", FORMATS)
 def test_values_of_the_format_stay(name: str, implementation: str) -> None:
     y = magnitudes(name).astype(np.float32)
@@ -80,7 +80,7 @@ def test_values_of_the_format_stay(name: str, implementation: str) -> None:
         np.testing.assert_array_equal(codes, np.arange(len(y)))
 
 
-@pytest.mark.parametrize("implementation", written("quantize"))
+@pytest.mark.parametrize("implementation", DIRECT)
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_mean_is_unbiased(name: str, implementation: str) -> None:
     """Each mean lies within 4.5 standard errors: a chance of 7e-6 to fail, were the bits not seeded."""

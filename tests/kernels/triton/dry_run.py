@@ -43,7 +43,7 @@ def variants(head_dim: int) -> dict[str, list[dict[str, Any]]]:
     def compile_only(kernel: Any, grid: tuple[int, ...], *arguments: object, **options: Any) -> None:
         del options["device"]
         if 0 not in grid:
-            binary = kernel.warmup(*arguments, grid=grid, enable_fp_fusion=True, **options)
+            binary = kernel.warmup(*arguments, grid=grid, **{"enable_fp_fusion": True, **options})
             compiled[kernel.__name__.strip("_")][id(binary)] = binary
 
     functions = {}
@@ -53,10 +53,15 @@ def variants(head_dim: int) -> dict[str, list[dict[str, Any]]]:
         functions |= {name: getattr(module, name) for name in module.__all__ if name != "aot_variants"}
     pool = torch.zeros(200, 8, 32, head_dim, dtype=torch.bfloat16)
     digest = torch.zeros(200, 8, head_dim, dtype=torch.bfloat16)
+    codes = torch.zeros(200, 8, 32, head_dim // 2, dtype=torch.uint8)
+    scales = torch.zeros(200, 8, 32, 1)
     for batch, num_blocks in ((1, 2), (1, 16), (2, 17), (3, 64), (16, 100), (40, 33)):
         query = torch.zeros(batch, 32, head_dim, dtype=torch.bfloat16)
         table = torch.zeros(batch, 1, num_blocks, dtype=torch.int32)
         functions["sparse_decode_attention"](query, pool, pool, table, table, columns_per_split=2)
+        functions["quantized_decode_attention"](
+            query, codes, codes, scales, scales, table, table, format="e2m1", columns_per_split=2
+        )
         functions["block_score"](query, digest, digest, table[:, 0])
         functions["select_blocks"](torch.zeros(batch, 1, 1500 + num_blocks), 10)
         functions["block_digest"](pool[:num_blocks], table[0, 0])

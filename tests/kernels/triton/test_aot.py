@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,15 @@ KERNEL_FILES = sorted(PACKAGE.rglob("triton_kernel.py"))
 # What a program may use, from the CUDA programming guide (maximum shared memory a thread block).
 SHARED_BYTES = {"sm80": 163 * 1024, "sm90": 227 * 1024, "sm100": 227 * 1024}
 REGISTERS = 65536  # of a multiprocessor
-# The longest rows of select_blocks fill the registers of a whole multiprocessor; nothing else may spill.
-SPILLED_BYTES = {"select_blocks[n32768,forced]": 64}
+# The longest rows of select_blocks fill the registers of a whole multiprocessor, and fp32 operands of 256
+# channels, with scales of their own, those of a thread; nothing else may spill (two
+# registers around the call that divides subnormal numbers are no matter).
+SPILLED_BYTES = {
+    "select_blocks[n32768,forced]": 64,
+    "quantized_decode_attention[bf16,e2m1,bf16,e8,d256,s64,g16]": 64,
+    "quantized_decode_attention[bf16,e4m3,e8m0,e8,d256,s64,g1]": 64,
+    "quantize[bf16,e4m3,tensor,fp32]": 8,
+}
 
 
 def run_aot(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,11 +82,13 @@ def test_programs_fit_the_hardware(results: list[dict[str, Any]]) -> None:
         assert result["spilled_bytes"] <= SPILLED_BYTES.get(result["variant"], 0), result
 
 
-def main_variants(results: list[dict[str, Any]], *operations: str) -> list[dict[str, Any]]:
+def main_variants(
+    results: list[dict[str, Any]], *operations: str, targets: Sequence[str] = aot.TARGETS
+) -> list[dict[str, Any]]:
     """Return the results of the variants that operations list, for every target."""
     chosen = [r for r in results if r["variant"].split("[")[0] in operations and "+" not in r["variant"]]
     assert {r["target"] for r in chosen} == set(aot.TARGETS)
-    return chosen
+    return [result for result in chosen if result["target"] in targets]
 
 
 @pytest.mark.slow
@@ -88,6 +98,58 @@ def test_attention_uses_tensor_cores_and_loads_ahead(results: list[dict[str, Any
         assert result["async_copies"] > 0, result
         # K and V of the next tile may still be on their way while this one is worked on.
         assert result["copies_in_flight"] >= 2, result
+
+
+@pytest.mark.slow
+def test_attention_over_codes_uses_tensor_cores_and_loads_ahead(results: list[dict[str, Any]]) -> None:
+    for result in main_variants(results, "quantized_decode_attention"):
+        assert result["tensor_cores"], result
+        assert result["copies_in_flight"] >= 2, result
+        if ",d128," in result["variant"]:
+            assert result["async_copies"] > 0, result
+            # Two programs a multiprocessor at least: one computes while the other one waits.
+            assert 2 * (result["shared_bytes"] + 1024) <= SHARED_BYTES[result["target"]] + 1024, result
+            assert 2 * 128 * (-(-result["registers"] // 8) * 8) <= REGISTERS, result
+
+
+# The instruction that each way to multiply is for, at each target that has it.
+INSTRUCTIONS = {
+    ("fp16", "sm80"): r"mma\.sync\..*\.f32\.f16\.f16\.f32",
+    ("fp16", "sm90"): r"wgmma\.mma_async\..*\.f32\.f16\.f16",
+    ("fp16", "sm100"): r"tcgen05\.mma\..*kind::f16",
+    ("fp8", "sm90"): r"wgmma\.mma_async\..*\.f32\.e[45]m[23]\.e4m3",
+    ("fp8", "sm100"): r"tcgen05\.mma\..*kind::f8f6f4",
+    ("scaled,e2m1,e2m1,e8m0", "sm100"): r"tcgen05\.mma\..*kind::mxf4\.block_scale\.block32",
+    ("scaled,e2m1,e2m1,e4m3", "sm100"): r"tcgen05\.mma\..*kind::mxf4nvf4\.block_scale\.block16",
+    ("scaled,e4m3,e2m1,e8m0", "sm100"): r"tcgen05\.mma\..*kind::mxf8f6f4\.block_scale\.block32",
+    ("scaled,e5m2,e4m3,e8m0", "sm100"): r"tcgen05\.mma\..*kind::mxf8f6f4\.block_scale\.block32",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "target"), INSTRUCTIONS)
+def test_scaled_products_use_the_instructions_made_for_them(
+    results: list[dict[str, Any]], method: str, target: str
+) -> None:
+    """Triton emulates in 16 bits what does not fit an instruction: without a word, several times slower."""
+    chosen = [
+        result
+        for result in results
+        if result["target"] == target and result["variant"].startswith(f"scaled_matmul[{method},")
+    ]
+    assert chosen
+    for result in chosen:
+        assert len(result["matrix_instructions"]) == 1, result
+        assert re.fullmatch(INSTRUCTIONS[method, target], result["matrix_instructions"][0]), result
+
+
+@pytest.mark.slow
+def test_e4m3_scales_are_not_taken_for_e8m0(results: list[dict[str, Any]]) -> None:
+    """Both are bytes; which they are is bit 23 of the instruction's descriptor: set for E8M0."""
+    for result in main_variants(results, "scaled_matmul", targets=["sm100"]):
+        if result["variant"].startswith("scaled_matmul[scaled,"):
+            in_e8m0 = {bool(each >> 23 & 1) for each in result["scaled_descriptors"]}
+            assert in_e8m0 == {",e8m0," in result["variant"]}, result
 
 
 @pytest.mark.slow
@@ -105,8 +167,20 @@ def test_several_attention_programs_share_a_multiprocessor(results: list[dict[st
 @pytest.mark.slow
 def test_kernels_bound_by_memory_load_16_bytes_at_once(results: list[dict[str, Any]]) -> None:
     moves = "gather_blocks", "scatter_blocks_", "copy_blocks_"
-    for result in main_variants(results, "block_digest", "block_score", "merge_partials", *moves):
+    quantisers = "fake_quantize", "dequantize", "pack", "unpack", "hadamard"
+    for result in main_variants(
+        results, "block_digest", "block_score", "merge_partials", *moves, *quantisers
+    ):
         assert result["vector_loads"] > 0, result
+
+
+@pytest.mark.slow
+def test_quantisers_round_as_ieee_754_says(results: list[dict[str, Any]]) -> None:
+    """Their bits are promised: no flushed subnormals, no approximate division, no fused product and sum."""
+    for result in main_variants(results, "quantize", "fake_quantize", "dequantize", "hadamard"):
+        assert result["float_shortcuts"] == 0, result
+    others = main_variants(results, "sparse_decode_attention")
+    assert all(result["float_shortcuts"] > 0 for result in others)  # that is, they would be seen
 
 
 def test_every_operation_is_registered() -> None:
@@ -117,7 +191,8 @@ def test_every_operation_is_registered() -> None:
 
 def test_every_floating_operation_has_a_variant_for_each_dtype() -> None:
     names = [variant.name for variant in aot.variants()]
-    for operation in ("block_digest", "block_score", "sparse_decode_attention"):
+    attention = "sparse_decode_attention", "quantized_decode_attention"
+    for operation in ("block_digest", "block_score", *attention):
         for dtype in ("fp32", "fp16", "bf16"):
             assert any(name.startswith(f"{operation}[") and dtype in name for name in names)
 

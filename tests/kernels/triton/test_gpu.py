@@ -12,12 +12,15 @@ from dtk_kernels.attention.block_score.reference import block_score as reference
 from dtk_kernels.attention.block_score.triton_kernel import block_score
 from dtk_kernels.attention.merge_partials.reference import merge_partials as reference_merge_partials
 from dtk_kernels.attention.merge_partials.triton_kernel import merge_partials
+from dtk_kernels.attention.quantized_decode_attention import CODE_DTYPES
+from dtk_kernels.attention.quantized_decode_attention.triton_kernel import quantized_decode_attention
 from dtk_kernels.attention.select_blocks.reference import select_blocks as reference_select_blocks
 from dtk_kernels.attention.select_blocks.triton_kernel import select_blocks
 from dtk_kernels.attention.sparse_decode_attention.triton_kernel import sparse_decode_attention
 from dtk_kernels.kv import copy_blocks_
 from tests.kernels.triton import inputs
 from tests.kernels.triton.attention_oracle import expected, make_problem
+from tests.kernels.triton.quantized_attention import make_quantized_problem, quantized_expected
 
 pytestmark = pytest.mark.gpu
 
@@ -90,6 +93,38 @@ def test_large_scores_stay_finite(dtype: torch.dtype) -> None:
     expected_output, expected_lse = expected(problem)
     torch.testing.assert_close(output.cpu().double(), expected_output, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(lse.cpu().double(), expected_lse, rtol=RTOL, atol=ATOL)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("group_size", [1, 4, 16])
+@pytest.mark.parametrize("query_dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("num_scales", [1, 4])
+@pytest.mark.parametrize("format", CODE_DTYPES)
+def test_attention_over_codes(
+    format: str, num_scales: int, query_dtype: torch.dtype, group_size: int, head_dim: int
+) -> None:
+    problem = make_quantized_problem(
+        format,
+        num_scales=num_scales,
+        scale_dtype=torch.float8_e8m0fnu if num_scales > 1 else torch.bfloat16,
+        query_dtype=query_dtype,
+        head_dim=head_dim,
+        group_size=group_size,
+        batch=2,
+        num_kv_heads=4,
+        num_pool_blocks=99,
+        num_blocks=40,
+        block_size=32,
+        layout="token-major",
+    )
+    with inputs.poisoned_memory():
+        output, lse = quantized_decode_attention(
+            *problem.on(torch.device("cuda")), format=format, scale=problem.plain.scale
+        )
+    wanted = quantized_expected(problem)
+    size = float(problem.plain.values.abs().max())
+    torch.testing.assert_close(output.cpu().double(), wanted[0], rtol=RTOL, atol=ATOL * size)
+    torch.testing.assert_close(lse.cpu().double(), wanted[1], rtol=RTOL, atol=ATOL)
 
 
 @pytest.mark.parametrize("columns_per_split", [1, 7, 64])

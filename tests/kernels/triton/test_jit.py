@@ -34,7 +34,8 @@ def test_a_growing_context_compiles_nothing_anew(compiled: Variants, head_dim: s
     # Merges differ in how many partials they load at once: 1, 8, 16, 32. Gathers and scatters are different.
     assert counts.pop("merge_partials_kernel") <= 4
     assert counts.pop("move_blocks_kernel") == 2
-    kernels = "sparse_decode_attention", "block_score", "select_blocks", "block_digest"
+    attention = "sparse_decode_attention", "quantized_decode_attention"
+    kernels = *attention, "block_score", "select_blocks", "block_digest"
     assert counts == {f"{kernel}_kernel": 1 for kernel in kernels}
 
 
@@ -42,8 +43,9 @@ def test_a_growing_context_compiles_nothing_anew(compiled: Variants, head_dim: s
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_real_arguments_give_wide_accesses(compiled: Variants, head_dim: str) -> None:
     """What is compiled ahead of time is told which arguments are aligned; here Triton finds out by itself."""
-    attention = compiled[head_dim]["sparse_decode_attention_kernel"]
-    assert all(variant["async_copies"] > 0 for variant in attention)
-    assert all(variant["copies_in_flight"] >= 2 for variant in attention)
+    plain = compiled[head_dim]["sparse_decode_attention_kernel"]
+    assert all(variant["async_copies"] > 0 for variant in plain)
+    for variant in (*plain, *compiled[head_dim]["quantized_decode_attention_kernel"]):
+        assert variant["copies_in_flight"] >= 2
     for kernel in ("block_score", "block_digest", "merge_partials", "move_blocks"):
         assert all(variant["vector_loads"] > 0 for variant in compiled[head_dim][f"{kernel}_kernel"])

@@ -56,7 +56,7 @@ def quantized_decode_attention(
         block_lengths: int32, shape of `block_table`, as for `sparse_decode_attention`.
         format: "int8", "e4m3" or "e2m1".
         scale: Factor of the scores before the softmax; None means 1 / sqrt(head_dim).
-        implementation: "reference" or "native" instead of the best one for the device.
+        implementation: "reference", "native" or "triton" instead of the best one for the device.
 
     Returns:
         `(output, lse)` as `sparse_decode_attention` returns them.

@@ -17,6 +17,8 @@ __all__ = [
     "Pipeline",
     "Tiles",
     "columns_for_each_split",
+    "cut",
+    "padded_rows",
     "pipeline_for",
     "programs_at_once",
     "split_count",
@@ -99,8 +101,12 @@ def pipeline_for(query: torch.dtype, pool: torch.dtype, *, head_dim: int, group_
 def _padding(query: torch.dtype, pool: torch.dtype, head_dim: int, group_size: int) -> tuple[bool, int, int]:
     """Whether products are taken in fp32; rows and channels of a tile."""
     in_fp32 = query != pool or pool == torch.float32
-    rows = min(next_power_of_2(group_size, at_least=_MIN_DOT), _MAX_ROWS)
-    return in_fp32, rows, next_power_of_2(head_dim, at_least=_MIN_DOT)
+    return in_fp32, padded_rows(group_size), next_power_of_2(head_dim, at_least=_MIN_DOT)
+
+
+def padded_rows(group_size: int) -> int:
+    """Return the rows of a tile for so many query heads a KV head."""
+    return min(next_power_of_2(group_size, at_least=_MIN_DOT), _MAX_ROWS)
 
 
 @lru_cache(maxsize=256)
@@ -117,6 +123,23 @@ def tiles_for(
     if pipeline is None:
         pipeline = pipeline_for(query, pool, head_dim=head_dim, group_size=group_size)
     in_fp32, rows, channels = _padding(query, pool, head_dim, group_size)
+    return cut(
+        pipeline, rows=rows, channels=channels, in_fp32=in_fp32, block_size=block_size, group_size=group_size,
+        row_bytes=channels * pool.itemsize,
+    )  # fmt: skip
+
+
+def cut(
+    pipeline: Pipeline,
+    *,
+    rows: int,
+    channels: int,
+    in_fp32: bool,
+    block_size: int,
+    group_size: int,
+    row_bytes: int,
+) -> Tiles:
+    """Return the tiles of a pipeline; `row_bytes` is what a token's key takes in a buffer."""
     columns = max(pipeline.tokens // block_size, 1)
     scalar_lookup = columns <= _SCALAR_COLUMNS
     return Tiles(
@@ -131,7 +154,7 @@ def tiles_for(
         num_warps=pipeline.num_warps,
         # A vector lookup goes through the pipeline, too, and takes as many stages again.
         num_stages=1 + pipeline.buffers * (1 if scalar_lookup else 2),
-        shared_bytes=2 * pipeline.buffers * pipeline.tokens * channels * pool.itemsize,
+        shared_bytes=2 * pipeline.buffers * pipeline.tokens * row_bytes,
     )
 
 

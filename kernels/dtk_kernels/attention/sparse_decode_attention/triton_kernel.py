@@ -29,6 +29,17 @@ from dtk_kernels.attention.sparse_decode_attention.launch_plan import (
     columns_for_each_split,
     tiles_for,
 )
+from dtk_kernels.attention.triton_decode import (
+    STRIDES_OF_TABLES,
+    empty_result,
+    last_dim_dense,
+    listed_tokens,
+    softmax_step,
+    store_lse,
+    table_strides,
+    tile_constants,
+    weighted_values,
+)
 from dtk_kernels.triton_support import KernelVariant, ceil_div, jit, launch, stride_unit, triton_type
 
 __all__ = ["aot_variants", "sparse_decode_attention"]
@@ -37,62 +48,9 @@ _LN_2 = math.log(2.0)
 _AXES = ("block", "head", "token")
 _STRIDES = (
     *(f"stride_{pool}_{axis}" for pool in ("key", "value") for axis in _AXES),
-    *(f"stride_{table}_{axis}" for table in ("table", "lengths") for axis in ("batch", "head")),
+    *STRIDES_OF_TABLES,
 )
 _SIZES = ("num_columns", "num_pool_blocks", "columns_per_split", "num_query_heads", "group_size")
-
-
-@jit
-def _listed_blocks(
-    block_table: tl.tensor,
-    block_lengths: tl.tensor,
-    column: tl.tensor,
-    num_columns: tl.tensor,
-    num_pool_blocks: tl.tensor,
-    BLOCK_SIZE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    SCALAR_LOOKUP: tl.constexpr,
-    TILE_T: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:
-    """Pool block and number of valid tokens for each token of a tile; both scalars where it has one block.
-
-    Absent blocks have no tokens, and columns from `num_columns` on are absent.
-    """
-    if COLUMNS == 1:
-        block = tl.load(block_table + column)
-        length = tl.load(block_lengths + column)
-    elif SCALAR_LOOKUP:
-        # Scalar loads and selects need no shared memory, and the address of a block is computed once.
-        of_column = tl.arange(0, TILE_T) // BLOCK_SIZE
-        block = tl.full([TILE_T], -1, tl.int32)
-        length = tl.zeros([TILE_T], tl.int32)
-        for i in tl.static_range(COLUMNS):
-            at = tl.minimum(column + i, num_columns - 1)
-            here = (of_column == i) & (column + i < num_columns)
-            block = tl.where(here, tl.load(block_table + at), block)
-            length = tl.where(here, tl.load(block_lengths + at), length)
-    else:
-        of_column = tl.arange(0, TILE_T) // BLOCK_SIZE
-        at = column + of_column
-        here = (of_column < COLUMNS) & (at < num_columns)  # the last tokens of a tile may belong to no block
-        block = tl.load(block_table + at, mask=here, other=-1)
-        length = tl.load(block_lengths + at, mask=here, other=0)
-    return block, tl.where((block >= 0) & (block < num_pool_blocks), length, 0)
-
-
-@jit
-def _weighted_values(
-    weights: tl.tensor, values: tl.tensor, total: tl.tensor, IN_FP32: tl.constexpr
-) -> tl.tensor:
-    """`total + weights @ values` with fp32 weights, whatever the values' dtype."""
-    if IN_FP32:
-        total = tl.dot(weights, values.to(tl.float32), total, input_precision="tf32x3")
-    else:
-        high = weights.to(values.dtype)
-        low = (weights - high.to(tl.float32)).to(values.dtype)
-        total = tl.dot(high, values, total)
-        total = tl.dot(low, values, total)
-    return total
 
 
 @jit(unspecialized=(*_STRIDES, *_SIZES))
@@ -156,17 +114,11 @@ def _sparse_decode_attention_kernel(
     weight_sum = tl.zeros([TILE_M], tl.float32)
     total = tl.zeros([TILE_M, TILE_D], tl.float32)
     for tile in range(tl.cdiv(columns_here, COLUMNS) * TILES_PER_BLOCK):
-        column = (tile // TILES_PER_BLOCK) * COLUMNS
-        slot = (tile % TILES_PER_BLOCK) * TILE_T + tl.arange(0, TILE_T)
-        if COLUMNS > 1:
-            slot = tl.arange(0, TILE_T) % BLOCK_SIZE
-        block, length = _listed_blocks(
-            table, lengths, column, columns_here, num_pool_blocks, BLOCK_SIZE, COLUMNS, SCALAR_LOOKUP, TILE_T
-        )
-        # Unfilled slots are masked out of the loads: whatever lies there cannot leak.
-        live = slot < tl.minimum(length, BLOCK_SIZE)
+        block, slot, live = listed_tokens(
+            table, lengths, tile, columns_here, num_pool_blocks, BLOCK_SIZE, COLUMNS, TILES_PER_BLOCK,
+            SCALAR_LOOKUP, TILE_T,
+        )  # fmt: skip
         mask = live[:, None] & in_dim
-        block, slot = block.to(tl.int64), slot.to(tl.int64)
         at = block * stride_key_block + kv_head * stride_key_head + slot * stride_key_token
         at = (at * STRIDE_UNIT)[:, None] + channel[None, :]
         k = tl.load(keys + at, mask=mask, other=0.0)
@@ -174,28 +126,16 @@ def _sparse_decode_attention_kernel(
             k = k.to(tl.float32)
         score = tl.dot(q, tl.trans(k), input_precision="tf32x3") * scale_log2
         score = tl.where(live[None, :], score, float("-inf"))
-
-        new_maximum = tl.maximum(maximum, tl.max(score, axis=1))
-        # -inf - -inf is NaN; before the first live token any finite reference gives the weights 0.
-        reference = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
-        keep = tl.exp2(maximum - reference)
-        weights = tl.exp2(score - reference[:, None])
-        weight_sum = weight_sum * keep + tl.sum(weights, axis=1)
-
+        weights, keep, maximum, weight_sum = softmax_step(score, maximum, weight_sum)
         if not SAME_STRIDES:
             at = block * stride_value_block + kv_head * stride_value_head + slot * stride_value_token
             at = (at * STRIDE_UNIT)[:, None] + channel[None, :]
         v = tl.load(values + at, mask=mask, other=0.0)
-        total = _weighted_values(weights, v, total * keep[:, None], IN_FP32)
-        maximum = new_maximum
+        total = weighted_values(weights, v, total * keep[:, None], IN_FP32)
 
-    empty = weight_sum == 0.0
-    divisor = tl.where(empty, 1.0, weight_sum)
     row = (split.to(tl.int64) * tl.num_programs(2) + batch) * num_query_heads + query_head
+    divisor = store_lse(lses, row, member < group_size, maximum, weight_sum)
     tl.store(outputs + row[:, None] * HEAD_DIM + channel[None, :], total / divisor[:, None], mask=row_mask)
-    ln_2: tl.constexpr = tl.constexpr(0.6931471805599453)
-    lse = tl.where(empty, float("-inf"), (maximum + tl.log2(divisor)) * ln_2)
-    tl.store(lses + row, lse, mask=member < group_size)
 
 
 def sparse_decode_attention(
@@ -228,12 +168,9 @@ def sparse_decode_attention(
     num_pool_blocks, num_kv_heads, block_size = keys.shape[:3]
     num_columns = block_table.shape[2]
     if num_columns == 0 or block_size == 0:
-        return (
-            torch.zeros(query.shape, dtype=torch.float32, device=query.device),
-            torch.full(query.shape[:2], float("-inf"), device=query.device),
-        )
+        return empty_result(query)
     group_size = num_query_heads // num_kv_heads
-    query, block_table, block_lengths = map(_last_dim_dense, (query, block_table, block_lengths))
+    query, block_table, block_lengths = map(last_dim_dense, (query, block_table, block_lengths))
     tiles = tiles_for(
         query.dtype,
         keys.dtype,
@@ -257,8 +194,8 @@ def sparse_decode_attention(
         *(num_columns, num_pool_blocks, columns_per_split, num_query_heads, group_size),
         *query.stride()[:2],
         *(stride // unit for pool in (keys, values) for stride in pool.stride()[:3]),
-        *_table_strides(block_table),
-        *_table_strides(block_lengths),
+        *table_strides(block_table),
+        *table_strides(block_lengths),
         device=query.device,
         **_constants(
             tiles,
@@ -273,15 +210,6 @@ def sparse_decode_attention(
     return (outputs[0], lses[0]) if splits == 1 else merge_partials(outputs, lses)
 
 
-def _last_dim_dense(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def _table_strides(table: torch.Tensor) -> tuple[int, int]:
-    """Strides of sequence and KV head; a list for all heads is walked by each of them."""
-    return table.stride(0), table.stride(1) if table.shape[1] > 1 else 0
-
-
 def _constants(
     tiles: Tiles, *, head_dim: int, block_size: int, unit: int, same_strides: bool
 ) -> dict[str, object]:
@@ -291,13 +219,7 @@ def _constants(
         "STRIDE_UNIT": unit,
         "SAME_STRIDES": same_strides,
         "IN_FP32": tiles.in_fp32,
-        "HEAD_CHUNKS": tiles.head_chunks,
-        "COLUMNS": tiles.columns,
-        "TILES_PER_BLOCK": tiles.tiles_per_block,
-        "SCALAR_LOOKUP": tiles.scalar_lookup,
-        "TILE_M": tiles.rows,
-        "TILE_T": tiles.tokens,
-        "TILE_D": tiles.channels,
+        **tile_constants(tiles),
     }
 
 

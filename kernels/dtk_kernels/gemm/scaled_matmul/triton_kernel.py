@@ -1,9 +1,10 @@
 # ruff: noqa: N803 - Triton names its compile-time parameters in capitals
 """Scaled matrix product in Triton: a program computes a tile of the result, block after block along K.
 
-Three ways to multiply, see `method_of`. Where there are no tensor cores for the formats, codes become
-float16, which holds every value of every format, and the scales multiply each block's float32 sums, so that
-products and scales are as exact as float32. Not tuned for long K with few rows and columns (no split of K).
+Three ways to multiply, see `method_of`: `dot` on FP8 tensor cores, `dot_scaled` on block-scaled ones, and an
+emulation of both elsewhere. There, codes become float16, which holds every value of every format, and the
+scales multiply each block's float32 sums, so that products and scales are as exact as float32. Not tuned for
+long K with few rows and columns (no split of K).
 """
 
 from typing import Any
@@ -135,6 +136,8 @@ def _scaled_products_kernel(
         block, num_blocks = first // BLOCK, depth // BLOCK
         x_scale = load_bytes(a_scale_at, in_rows, block, num_blocks, TILE_K // BLOCK, WHOLE_TILES)
         w_scale = load_bytes(b_scale_at, in_columns, block, num_blocks, TILE_K // BLOCK, WHOLE_TILES)
+        if BLOCK == 16:  # Triton takes bytes for E8M0
+            x_scale, w_scale = _as_fp8(x_scale, 3), _as_fp8(w_scale, 3)
         total = tl.dot_scaled(x, x_scale, A_NAME, tl.trans(w), w_scale, B_NAME, total)
     store_tile(result, total, row, column, rows, columns)
 
@@ -235,15 +238,17 @@ def _constants(
     columns: int,
 ) -> dict[str, Any]:
     """Compile-time parameters, without the stride unit."""
-    tile_m = min(next_power_of_2(rows, at_least=16), 64)
-    widest = 64 if method == "fp16" or block_size == 16 else 128  # wider ones would spill
+    # Fewer rows are padded: Triton would not use FP8 or block-scaled instructions, but convert and emulate.
+    tile_m = {"fp16": min(next_power_of_2(rows, at_least=16), 64), "fp8": 64, "scaled": 128}[method]
+    whole = depth % 128 == 0
+    widest = 128 if method == "fp8" or (method == "scaled" and whole) else 64  # wider ones would spill
     tile_n = min(next_power_of_2(columns, at_least=16), widest)
     if method == "scaled":
         per_byte = [2 if is_packed(format) else 1 for format in (a_format, b_format)]
         return {
             "A_NAME": a_format, "B_NAME": b_format, "A_PER_BYTE": per_byte[0], "B_PER_BYTE": per_byte[1],
             "BLOCK": block_size, "TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": 128,
-            "WHOLE_TILES": depth % 128 == 0,
+            "WHOLE_TILES": whole,
         }  # fmt: skip
     # A tile must not cross blocks; a row of one block may have any length.
     joint = 128 if block_size == depth else block_size & -block_size
@@ -275,23 +280,36 @@ def aot_variants() -> list[KernelVariant]:
             ("fp16", "e3m2", "e2m3", e8m0, 32),
             ("fp8", "e4m3", "e4m3", fp32, 128),
             ("fp8", "e5m2", "e4m3", fp32, 32),
+            ("fp8", "e4m3", "e4m3", fp32, 128, 1),
             ("scaled", "e2m1", "e2m1", e8m0, 32),
             ("scaled", "e2m1", "e2m1", e4m3, 16),
             ("scaled", "e4m3", "e2m1", e8m0, 32),
             ("scaled", "e5m2", "e4m3", e8m0, 32),
+            ("scaled", "e2m1", "e2m1", e8m0, 32, 1),
+            ("scaled", "e5m2", "e4m3", e8m0, 32, 64, 4000),
         )
     ]
 
 
-def _variant(method: str, a_format: str, b_format: str, scale: torch.dtype, block_size: int) -> KernelVariant:
-    scale_name = {torch.float8_e8m0fnu: "e8m0", torch.float8_e4m3fn: "e4m3"}.get(scale, scale_type(scale))
+def _variant(
+    method: str,
+    a_format: str,
+    b_format: str,
+    scale: torch.dtype,
+    block_size: int,
+    rows: int = 4096,
+    depth: int = 4096,
+) -> KernelVariant:
+    scale_name = {torch.float8_e8m0fnu: "e8m0", torch.float8_e4m3fn: "e4m3", torch.bfloat16: "bf16"}
     kinds = ["i8" if format == "int8" else "u8" for format in (a_format, b_format)]
     constants = _constants(
-        method, a_format, b_format, scale, scale, block_size=block_size, depth=4096, rows=4096,
+        method, a_format, b_format, scale, scale, block_size=block_size, depth=depth, rows=rows,
         columns=4096,
     )  # fmt: skip
+    shape = "" if rows == depth == 4096 else f",m{rows},k{depth}"
+    name = f"{method},{a_format},{b_format},{scale_name.get(scale, 'fp32')},{block_size}{shape}"
     return KernelVariant(
-        name=f"scaled_matmul[{method},{a_format},{b_format},{scale_name},{block_size}]",
+        name=f"scaled_matmul[{name}]",
         kernel=_scaled_products_kernel if method == "scaled" else _block_products_kernel,
         types={
             "a": f"*{kinds[0]}",

@@ -9,7 +9,7 @@ from dtk_kernels._operation import Operation
 from dtk_kernels.formats import FORMATS
 from dtk_kernels.quant._arguments import Block, check_quantizer, resolve
 from dtk_kernels.quant._blocks import scales_shape
-from dtk_kernels.quant._scales import NvScales, Scales, scale_dtype
+from dtk_kernels.quant._scales import Scales, as_scales, scale_dtype
 
 __all__ = ["quantize"]
 
@@ -85,7 +85,7 @@ def quantize(
         rounding=rounding,
         random_bits=random_bits,
     )
-    return codes, NvScales(scales, shared) if layout.scale_format == "nvfp4" else scales
+    return codes, as_scales(layout.scale_format, scales, shared)
 
 
 def _fake(

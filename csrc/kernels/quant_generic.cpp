@@ -1,0 +1,24 @@
+// Baseline unit of quantisation: 128-bit vectors.
+#include "quant_table.hpp"
+#include "streaming.hpp"
+
+namespace {
+constexpr int kLanes = 4;
+#include "units/vectors.inc"
+#include "units/convert_portable.inc"
+#include "units/rounding.inc"
+#include "units/lanes.inc"
+#include "units/narrowing.inc"
+#include "units/magnitudes.inc"
+#include "units/scales.inc"
+#include "units/quantize.inc"
+#include "units/dequantize.inc"
+#include "units/hadamard.inc"
+#include "units/nibbles.inc"
+}  // namespace
+
+namespace dtk {
+const QuantTable kGenericQuant = {"generic",  quantize_scratch, dequantize_scratch, hadamard_scratch, amax,
+                                  only_block, quantize,         dequantize,         hadamard,         pack,
+                                  unpack};
+}  // namespace dtk
