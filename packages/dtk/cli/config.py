@@ -14,12 +14,14 @@ from dtk.configuration import load_config
 from dtk.errors import InputError
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.config import ScoutConfig
+from dtk.zeropp.config import ZeroppConfig
 
 __all__ = ["SECTIONS", "app"]
 
 SECTIONS: Final[Mapping[str, type[pydantic.BaseModel]]] = {
     "scout": ScoutConfig,
     "scout-bench-kernel": KernelBenchConfig,
+    "zeropp": ZeroppConfig,
 }
 """The parts that have settings of their own, by the words of their command or command group."""
 

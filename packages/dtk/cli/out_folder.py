@@ -1,16 +1,18 @@
 """The folder that `--out` names: refused before the work if it cannot serve, filled without half files."""
 
 import json
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import yaml
 
-from dtk.errors import InputError
+from dtk.cli.output import EXIT_INTERRUPTED, Output
+from dtk.errors import DtkError, InputError, RunFailedError
 
-__all__ = ["prepare_folder", "write_json"]
+__all__ = ["prepare_folder", "save_or_tell", "write_json"]
 
 
 def prepare_folder(folder: Path, settings: pydantic.BaseModel, command: str) -> None:
@@ -49,3 +51,27 @@ def write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
         temporary.replace(folder / name)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def save_or_tell(save: Callable[[], None], folder: Path, output: Output) -> tuple[str, int] | None:
+    """Write the results; if that fails, tell, and return status and exit code.
+
+    It must not keep the results from stdout.
+    """
+    try:
+        save()
+    except KeyboardInterrupt:
+        problem, failure = f"interrupted while writing to {folder}", ("interrupted", EXIT_INTERRUPTED)
+    except RunFailedError as error:
+        problem, failure = str(error), ("failed", error.exit_code)
+    except Exception as error:  # noqa: BLE001  whatever it is, it must not cost the figures
+        problem = f"internal error while writing to {folder}, {type(error).__name__}: {error}"
+        failure = "failed", DtkError.exit_code
+        if output.verbose:
+            traceback.print_exc()
+    else:
+        output.say(f"results in {folder}")
+        return None
+    output.stderr.print(f"dtk: {problem}", markup=False, soft_wrap=True)
+    output.warnings.append(problem)
+    return failure

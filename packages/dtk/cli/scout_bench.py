@@ -2,8 +2,7 @@
 
 import os
 import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +20,7 @@ from dtk.cli.options import (
     VerboseOption,
 )
 from dtk.cli.output import EXIT_INTERRUPTED, Output
-from dtk.errors import CheckFailedError, DtkError, InputError, RunFailedError
+from dtk.errors import CheckFailedError, InputError
 
 if TYPE_CHECKING:
     from dtk.scout.bench.config import KernelBenchConfig
@@ -141,31 +140,12 @@ def kernel(
     elif report.interrupted:
         status, code = "interrupted", EXIT_INTERRUPTED
     if out is not None:
-        failure = _save(lambda: command.save(out, data, report, request), out, output)
+        from dtk.cli.out_folder import save_or_tell
+
+        failure = save_or_tell(lambda: command.save(out, data, report, request), out, output)
         status, code = failure or (status, code)
     output.finish(data, basis="measured", status=status, show=lambda console: show(console, report))
     raise typer.Exit(code)
-
-
-def _save(save: Callable[[], None], folder: Path, output: Output) -> tuple[str, int] | None:
-    """Write the results; return status and exit code if that failed, which must not keep them from stdout."""
-    try:
-        save()
-    except KeyboardInterrupt:
-        problem, failure = f"interrupted while writing to {folder}", ("interrupted", EXIT_INTERRUPTED)
-    except RunFailedError as error:
-        problem, failure = str(error), ("failed", error.exit_code)
-    except Exception as error:  # noqa: BLE001  whatever it is, it must not cost the figures
-        problem = f"internal error while writing to {folder}, {type(error).__name__}: {error}"
-        failure = "failed", DtkError.exit_code
-        if output.verbose:
-            traceback.print_exc()
-    else:
-        output.say(f"results in {folder}")
-        return None
-    output.stderr.print(f"dtk: {problem}", markup=False, soft_wrap=True)
-    output.warnings.append(problem)
-    return failure
 
 
 def _let_openmp_threads_sleep() -> None:

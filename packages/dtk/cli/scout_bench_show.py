@@ -1,11 +1,10 @@
 """The tables of `dtk scout bench kernel` for people: on narrow terminals one block a row instead."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+
+from dtk.cli.table import print_rows
 
 if TYPE_CHECKING:
     from dtk.scout.bench.kernel import KernelBenchReport
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-_TABLE_COLUMNS = 80
 _LIMIT_NAMES = (
     "dtype",
     "group\nsize",
@@ -42,8 +40,8 @@ def show(console: Console, report: "KernelBenchReport") -> None:
     """Print the results: ours against the limits, against the peers, and how our time grows."""
     threads = _threads(report.rows[0].threads if report.rows else 0)
     title = f"Sparse decode attention, GB/s of selected K/V, {threads} (measured here)"
-    _print_rows(console, title, _LIMIT_NAMES, [_limit_cells(row) for row in report.rows])
-    _print_rows(console, "The same, against others", _PEER_NAMES, [_peer_cells(row) for row in report.rows])
+    print_rows(console, title, _LIMIT_NAMES, [_limit_cells(row) for row in report.rows])
+    print_rows(console, "The same, against others", _PEER_NAMES, [_peer_cells(row) for row in report.rows])
     if report.llama_cpp != "timed":
         console.print(f"llama.cpp: {report.llama_cpp}", soft_wrap=True)
     if report.scaling is not None:
@@ -88,33 +86,12 @@ def _show_scaling(console: Console, scaling: "Scaling") -> None:
         for series in (scaling.by_selected_tokens, scaling.by_context_tokens)
         for point in series
     ]
-    _print_rows(console, f"{title} (measured here)", _SCALING_NAMES, cells)
+    print_rows(console, f"{title} (measured here)", _SCALING_NAMES, cells)
     slope, ratio = scaling.log_log_slope, scaling.context_ratio
     if slope is not None:
         console.print(f"slope of log time over log selected tokens: {slope:.3f} (1 is linear)")
     if ratio is not None:
         console.print(f"largest over smallest time across the contexts: {ratio:.2f}")
-
-
-def _print_rows(console: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table where it fits whole, else each row as lines of `name value`."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    console.print(title)
-    # Asked of a console of any width, or it would answer with this one's.
-    wanted = console.measure(table, options=console.options.update(width=1000)).maximum
-    if console.width >= max(_TABLE_COLUMNS, wanted):
-        console.print(table)
-        return
-    plain_names = [name.replace("\n", " ") for name in names]
-    width = max(map(len, plain_names))
-    for row in rows:
-        lines = (f"{name:<{width}} {cell}" for name, cell in zip(plain_names, row, strict=True))
-        console.print("\n".join(["", *lines]), soft_wrap=True)
-    console.print()
 
 
 def _threads(count: int) -> str:

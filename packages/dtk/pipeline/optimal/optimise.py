@@ -104,10 +104,12 @@ def optimal_schedule(
     method: Method = "search",
     seed: int = 0,
     effort: int = DEFAULT_EFFORT,
+    beside: Iterable[Schedule] = (),
 ) -> OptimalSchedule:
     """Return the best schedule over the loop and the V placement, within so many chunk activations a rank.
 
-    It is not worse than any named schedule of these sizes that fits the memory.
+    It is not worse than any named schedule of these sizes that fits the memory, nor than those of `beside` on
+    one of the two placements, such as named ones with other options.
 
     Raises:
         InputError: If a size is below 1, the costs are of other stages, or nothing fits the memory.
@@ -116,7 +118,7 @@ def optimal_schedule(
     placements = [loop_placement(num_ranks, num_chunks)]
     if num_chunks > 1 and num_ranks > 1:
         placements.append(v_placement(num_ranks, num_chunks))
-    candidates = _named_schedules(num_ranks, num_chunks, num_microbatches)
+    candidates = [*_named_schedules(num_ranks, num_chunks, num_microbatches), *beside]
     found: list[OptimalSchedule] = []
     for placement in placements:
         problem = SchedulingProblem.in_chunks(
