@@ -152,6 +152,18 @@ def test_timelines(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert file.read_bytes().startswith(b"\x89PNG" if suffix == ".png" else b"<svg")
 
 
+def test_a_timeline_that_cannot_be_written_costs_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.svg"
+    file.mkdir()
+    code, out, err = schedule(capsys, *SMALL, "--timeline", str(file), "--json")
+    assert code == 4
+    document = json.loads(out)
+    assert (document["status"], document["data"]["makespan_s"]) == ("failed", 27.0)
+    assert err.startswith(f"dtk: cannot write {file}")
+
+
 def test_out_keeps_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "folder"
     code, out, err = schedule(capsys, *SMALL, "--seed", "7", "--json", "--out", str(folder))

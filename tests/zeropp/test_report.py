@@ -98,8 +98,29 @@ def test_warnings() -> None:
     few = report_schedule(base.model_copy(update={"micro_batches": 2}))
     assert "2 micro-batches do not fill a pipeline of 4 ranks" in warned(few)
     unused = report_schedule(base.model_copy(update={"schedule": "zb-v"}))
-    assert warned(unused) == "zb-v has no units: the unit of 8 micro-batches is not used"
+    assert warned(unused) == "zb-v does not use unit=8"
     slow = report_schedule(base.model_copy(update={"transfer_time_s": (1.5,)}))
     assert "stage 0's activation takes longer to send than to compute (and 6 more" in warned(slow)
     slower = report_schedule(base.model_copy(update={"transfer_time_s": (2.5,)}))
     assert "(and 13 more such messages)" in warned(slower)
+
+
+def test_settings_without_effect_are_told() -> None:
+    listed = schedule_to_text(
+        add_parameters(make_schedule("1f1b", num_ranks=2, num_chunks=1, num_microbatches=2))
+    )
+    config = ZeroppConfig(unit=3, split=False, lookahead=2)
+    assert report_file(config, listed, "s.csv").warnings == (
+        "s.csv does not use unit=3, split=False, lookahead=2",
+    )
+    assert report_file(config, GOOD, "s.csv").warnings == ("s.csv does not use unit=3, split=False",)
+    assert report_schedule(ZeroppConfig(unit=8, memory_chunks=4)).warnings == (
+        "zeropp does not use memory_chunks=4",
+    )
+
+
+@pytest.mark.native
+def test_the_search_uses_its_own_settings_only() -> None:
+    config = ZeroppConfig(schedule="optimal", pp=2, micro_batches=2, memory_chunks=3, effort=1000, unit=4)
+    report = report_schedule(config)
+    assert (report.warnings, report.memory_chunks) == (("optimal does not use unit=4",), 3)

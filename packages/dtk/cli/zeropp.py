@@ -131,18 +131,18 @@ def schedule(
     }
     settings = _settings(config, assignments, flags)
     from dtk.cli import zeropp_schedule as command
+    from dtk.cli.out_folder import save_or_tell
 
     request = command.Request(settings, seed, file, flags, text=text, draw=draw)
     if timeline is not None:
         command.check_timeline(timeline)
     _prepare(out, settings, "zeropp schedule")
     report, data = command.run(request, output)
-    if timeline is not None:
-        command.write_timeline(report, timeline)
     status, code = ("interrupted", EXIT_INTERRUPTED) if report.interrupted else ("ok", 0)
+    if timeline is not None:
+        failure = save_or_tell(lambda: command.write_timeline(report, timeline), timeline, output)
+        status, code = failure or (status, code)
     if out is not None:
-        from dtk.cli.out_folder import save_or_tell
-
         failure = save_or_tell(lambda: command.save(out, data, report, request), out, output)
         status, code = failure or (status, code)
     output.finish(
@@ -222,14 +222,13 @@ def compare(
     }
     settings = _settings(config, assignments, flags)
     from dtk.cli import zeropp_compare as command
+    from dtk.cli.out_folder import save_or_tell
 
     request = command.Request(settings, seed)
     _prepare(out, settings, "zeropp compare")
     comparison, data = command.run(request, output)
     status, code = ("interrupted", EXIT_INTERRUPTED) if comparison.interrupted else ("ok", 0)
     if out is not None:
-        from dtk.cli.out_folder import save_or_tell
-
         failure = save_or_tell(lambda: command.save(out, data, comparison, request), out, output)
         status, code = failure or (status, code)
     output.finish(

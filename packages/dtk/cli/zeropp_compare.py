@@ -109,7 +109,7 @@ def show(console: Console, comparison: Comparison) -> None:
         ]
         for row in comparison.rows
     ]
-    title = "Chunks are those of the rank with most; held are activations, from F to W (simulated)"
+    title = "Chunks of the rank with most; held as activations, from F to W (simulated)"
     print_rows(console, title, _NAMES, rows)
     bound = format_time(comparison.lower_bound_ns)
     console.print(
@@ -131,6 +131,8 @@ def _search_note(row: ComparedSchedule) -> str:
         return ""
     found = "nothing is shorter" if search.proven else f"{search.gap:.2%} above the lower bound at most"
     ended = "; Ctrl-C ended the search" if search.interrupted else ""
+    if search.makespan_ns != row.report.simulation.makespan_ns:
+        ended += "; planned as if gathers, reductions and the optimizer step took no time"
     return f"within {row.report.memory_chunks} chunk activations a rank, {found}{ended}"
 
 

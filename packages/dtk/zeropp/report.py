@@ -1,24 +1,29 @@
 """One schedule, simulated and explained: its time, why ranks stand idle, how far it is from the bound."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from dtk.pipeline.action import Kind
 from dtk.pipeline.bounds import makespan_bound
 from dtk.pipeline.costs import StageCosts
+from dtk.pipeline.generators.registry import SCHEDULES
 from dtk.pipeline.optimal import OptimalSchedule
 from dtk.pipeline.schedule import Schedule
 from dtk.pipeline.simulate import simulate
 from dtk.pipeline.simulate.result import Simulation
 from dtk.pipeline.text import schedule_from_text
 from dtk.pipeline.validate import validate
-from dtk.zeropp.config import ZeroppConfig
+from dtk.zeropp.config import OPTIMAL, ZeroppConfig
 from dtk.zeropp.formulas import FormulaCheck, check_formulas
 from dtk.zeropp.making import Made, lower, make, stage_costs
 
 __all__ = ["ScheduleReport", "lower_bound_ns", "report_file", "report_made", "report_schedule"]
+
+_SEARCH_OPTIONS = ("memory_chunks", "effort")
+_ORDER_OPTIONS = ("unit", "group_size", "weight_order", "split", "reverse_backward", *_SEARCH_OPTIONS)
+_PARAMETER_OPTIONS = ("resident_chunks", "lookahead", "reduce")
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ def report_schedule(
         RunFailedError: If `optimal` is asked for and its compiled search is missing.
     """
     made = make(config, config.schedule, seed=seed, searching=searching)
-    return report_made(made, _unused(config))
+    used = _SEARCH_OPTIONS if config.schedule == OPTIMAL else SCHEDULES[config.schedule].options
+    return report_made(made, _unused(config, config.schedule, used, _ORDER_OPTIONS))
 
 
 def report_file(config: ZeroppConfig, text: str, name: str) -> ScheduleReport:
@@ -95,7 +101,8 @@ def report_file(config: ZeroppConfig, text: str, name: str) -> ScheduleReport:
     validate(schedule)
     costs = stage_costs(config, schedule.num_stages)
     lowered, resident = lower(config, schedule)
-    return report_made(Made(lowered, costs, resident))
+    vain = (*_ORDER_OPTIONS, *(_PARAMETER_OPTIONS if resident is None else ()))
+    return report_made(Made(lowered, costs, resident), _unused(config, name, (), vain))
 
 
 def report_made(made: Made, warnings: tuple[str, ...] = ()) -> ScheduleReport:
@@ -130,10 +137,13 @@ def lower_bound_ns(schedule: Schedule, costs: StageCosts) -> int:
     return bound + max(steps)
 
 
-def _unused(config: ZeroppConfig) -> tuple[str, ...]:
-    if config.unit is None or config.schedule == "zeropp":
+def _unused(config: ZeroppConfig, who: str, used: Iterable[str], among: Iterable[str]) -> tuple[str, ...]:
+    """Warn of settings that differ from their defaults in vain."""
+    given = {name: getattr(config, name) for name in among if name not in used}
+    vain = [name for name, value in given.items() if value != ZeroppConfig.model_fields[name].default]
+    if not vain:
         return ()
-    return (f"{config.schedule} has no units: the unit of {config.unit} micro-batches is not used",)
+    return (f"{who} does not use {', '.join(f'{name}={given[name]}' for name in vain)}",)
 
 
 def _warnings(schedule: Schedule, costs: StageCosts) -> tuple[str, ...]:
@@ -149,9 +159,7 @@ def _small_unit(schedule: Schedule) -> tuple[str, ...]:
             f"while it goes round; {ranks} or more avoid that, {2 * ranks} idle the least"
         )
     if schedule.num_microbatches < ranks:
-        found.append(
-            f"{schedule.num_microbatches} micro-batches do not fill a pipeline of {ranks} ranks"
-        )
+        found.append(f"{schedule.num_microbatches} micro-batches do not fill a pipeline of {ranks} ranks")
     return tuple(found)
 
 
