@@ -277,6 +277,8 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
             ("--schedule", "optimal", "--memory-chunks", "1"),
             "--memory-chunks: rank 0 needs 2 for one micro-batch alone, so no schedule meets the limit (got",
         ),
+        (("--memory-chunks", str(10**30)), "--memory-chunks: must be less than or equal to 1000000000"),
+        (("--effort", str(10**30)), "--effort: must be less than or equal to 1000000000000000000"),
         (("--schedule", "optimal", "--effort", "0"), "--effort: must be greater than or equal to 1"),
         (("--schedule", "optimal", "--micro-batches", "90000"), "at most 1000000 actions can be scheduled"),
         (("--timeline", "picture.bmp"), "--timeline: no format of that name (got 'picture.bmp')"),

@@ -168,7 +168,7 @@ def _note(num_chunks: int, own: int, resident: int, allowed: int) -> str:
     if own < num_chunks:
         parts.append(f"takes {Fraction(num_chunks, own)} chunks as one stage, their times summed")
     elif own > num_chunks:
-        parts.append(f"cuts every {num_chunks} of the chunks into {own}, with a share of their times each")
+        parts.append(f"cuts each chunk into {own} stages, each with a share of its times")
     held = resident * Fraction(num_chunks, own)
     if held > allowed:
         parts.append(f"holds {held} gathered chunks at once")

@@ -75,8 +75,8 @@ class ZeroppConfig(pydantic.BaseModel):
     weight_order: Literal["lifo", "fifo"] = "lifo"
     split: bool = True
     reverse_backward: bool = False
-    memory_chunks: PositiveInt | None = None
-    effort: PositiveInt = 300_000_000
+    memory_chunks: Annotated[int, pydantic.Field(ge=1, le=10**9)] | None = None
+    effort: Annotated[int, pydantic.Field(ge=1, le=10**18)] = 300_000_000
     forward_time_s: Times = (1.0,)
     input_grad_time_s: Times = (1.0,)
     weight_grad_time_s: Times = (1.0,)

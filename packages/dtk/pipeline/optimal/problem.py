@@ -98,7 +98,7 @@ class SchedulingProblem:
 
     @property
     def least_memory(self) -> tuple[int, ...]:
-        """Each rank's need for one micro-batch: all chunks' activations, then I and W from the deepest up."""
+        """What each rank needs for one micro-batch, which runs I and W from the deepest chunk up."""
         costs = self.costs
         held = [0] * self.num_ranks
         needed = [0] * self.num_ranks
