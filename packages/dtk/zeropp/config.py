@@ -49,9 +49,9 @@ class ZeroppConfig(pydantic.BaseModel):
         memory_chunks: Of optimal, how many chunk activations a rank may hold; without a value P * V, the most
             that a rank of 1F1B holds.
         effort: Of optimal, when the search ends: after so many orders times actions.
-        forward_time_s: Of a chunk and a micro-batch; here and below one value, or one a stage.
-        input_grad_time_s: Likewise.
-        weight_grad_time_s: Likewise. A full backward takes both.
+        forward_time_s: The forward of a chunk and a micro-batch; here and below one value, or one a stage.
+        input_grad_time_s: The gradient of the chunk's input.
+        weight_grad_time_s: The gradient of the chunk's weights. A full backward takes both times.
         transfer_time_s: A message with an activation or a gradient to another rank.
         gather_time_s: Gathering a stage's parameters.
         reduce_time_s: Reducing a stage's gradients.
