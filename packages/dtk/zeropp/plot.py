@@ -32,7 +32,7 @@ def plot_comparison(comparison: Comparison, config: ZeroppConfig, folder: Path) 
 
 
 def _draw(comparison: Comparison, config: ZeroppConfig) -> Figure:
-    figure = Figure(figsize=(11, 1.6 + 0.35 * len(comparison.rows)), layout="constrained")
+    figure = Figure(figsize=(11, 1.9 + 0.35 * len(comparison.rows)), layout="constrained")
     sizes = f"P={config.pp}, V={comparison.num_chunks}, M={config.micro_batches}"
     figure.suptitle(f"Pipeline schedules, {sizes} (simulated)")
     times, activations, gathers = figure.subplots(1, 3, sharey=True, width_ratios=(2, 1, 1))
@@ -43,6 +43,7 @@ def _draw(comparison: Comparison, config: ZeroppConfig) -> Figure:
     _draw_counts(gathers, names, [float(row.gathered_chunks) for row in comparison.rows])
     gathers.set_xlabel("gathered chunks")
     times.invert_yaxis()
+    figure.legend(*times.get_legend_handles_labels(), fontsize="small", ncols=3, loc="outside lower center")
     return figure
 
 
@@ -59,7 +60,6 @@ def _draw_times(axes: Axes, comparison: Comparison, names: list[str]) -> None:
         comparison.lower_bound_ns / 1e9, color="black", linestyle="--", linewidth=1, label="lower bound"
     )
     axes.set_xlabel("seconds an iteration")
-    axes.legend(fontsize="small", loc="lower left")
 
 
 def _draw_counts(axes: Axes, names: list[str], counts: list[float]) -> None:
