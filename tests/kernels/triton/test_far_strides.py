@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from tests.kernels.triton.far import DISTANCES, check_attention, check_digest_and_moves, check_score
+from tests.kernels.triton.far import (
+    DISTANCES,
+    check_attention,
+    check_digest_and_moves,
+    check_quantisers,
+    check_score,
+)
 
 
 @pytest.mark.interp
@@ -24,6 +30,12 @@ def test_score(device: torch.device, dim: int) -> None:
     check_score(torch.float16, dim, device)
 
 
+@pytest.mark.interp
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_quantisers(device: torch.device, dim: int) -> None:
+    check_quantisers(torch.float16, dim, device)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dim", "distance"), DISTANCES)
 def test_on_a_gpu(dim: int, distance: int) -> None:
@@ -31,3 +43,4 @@ def test_on_a_gpu(dim: int, distance: int) -> None:
     check_attention(torch.bfloat16, dim, distance, device)
     check_digest_and_moves(torch.bfloat16, dim, distance, device)
     check_score(torch.bfloat16, min(dim, 1), device)
+    check_quantisers(torch.bfloat16, dim, device)
