@@ -192,9 +192,10 @@ def test_every_operation_is_registered() -> None:
 def test_every_floating_operation_has_a_variant_for_each_dtype() -> None:
     names = [variant.name for variant in aot.variants()]
     attention = "sparse_decode_attention", "quantized_decode_attention"
-    for operation in ("block_digest", "block_score", *attention):
+    quantisers = "quantize", "fake_quantize", "hadamard"
+    for operation in ("block_digest", "block_score", *attention, *quantisers):
         for dtype in ("fp32", "fp16", "bf16"):
-            assert any(name.startswith(f"{operation}[") and dtype in name for name in names)
+            assert any(name.startswith(f"{operation}[{dtype}") for name in names)
 
 
 def test_arguments_of_one_and_long_strides_are_covered_for_every_operation() -> None:
