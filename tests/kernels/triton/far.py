@@ -10,16 +10,19 @@ from dtk_kernels.attention.block_digest.reference import block_digest as referen
 from dtk_kernels.attention.block_digest.triton_kernel import block_digest
 from dtk_kernels.attention.block_score.reference import block_score as reference_block_score
 from dtk_kernels.attention.block_score.triton_kernel import block_score
+from dtk_kernels.attention.quantized_decode_attention.triton_kernel import quantized_decode_attention
 from dtk_kernels.attention.sparse_decode_attention.triton_kernel import sparse_decode_attention
 from dtk_kernels.kv.gather_blocks.triton_kernel import gather_blocks
 from dtk_kernels.kv.scatter_blocks.triton_kernel import scatter_blocks_
 from dtk_kernels.quant import dequantize, fake_quantize, hadamard, pack, quantize, unpack
 from tests.kernels.triton import inputs
 from tests.kernels.triton.attention_oracle import expected, make_problem
+from tests.kernels.triton.quantized_attention import make_quantized_problem
 
 __all__ = [
     "DISTANCES",
     "check_attention",
+    "check_attention_over_codes",
     "check_digest_and_moves",
     "check_quantisers",
     "check_score",
@@ -67,6 +70,21 @@ def check_attention(dtype: torch.dtype, dim: int, distance: int, device: torch.d
         output, lse = sparse_decode_attention(query, *pools, table, lengths)
         torch.testing.assert_close(output.cpu().double(), wanted[0], rtol=RTOL, atol=ATOL)
         torch.testing.assert_close(lse.cpu().double(), wanted[1], rtol=RTOL, atol=ATOL)
+
+
+def check_attention_over_codes(dim: int, device: torch.device) -> None:
+    """Attend to both of two blocks, of which the codes or the scales are far apart, in turn."""
+    near = make_quantized_problem("e2m1", block_size=4, num_scales=2, num_pool_blocks=2, num_blocks=2)
+    near.plain.block_table.copy_(torch.tensor([[[1, 0]]]))
+    near.plain.block_lengths.fill_(4)
+    for scales in (near.key_scales, near.value_scales):
+        scales.nan_to_num_(nan=0.75)
+    tensors = [tensor.to(device) for tensor in near.tensors()]
+    wanted = quantized_decode_attention(*tensors, format="e2m1")
+    for index in (1, 2, 3, 4):
+        far = list(tensors)
+        far[index] = far_apart(tensors[index].cpu(), dim, FAR, device)
+        assert all(map(torch.equal, quantized_decode_attention(*far, format="e2m1"), wanted))
 
 
 def check_digest_and_moves(dtype: torch.dtype, dim: int, distance: int, device: torch.device) -> None:

@@ -6,6 +6,7 @@ import torch
 from tests.kernels.triton.far import (
     DISTANCES,
     check_attention,
+    check_attention_over_codes,
     check_digest_and_moves,
     check_quantisers,
     check_score,
@@ -16,6 +17,12 @@ from tests.kernels.triton.far import (
 @pytest.mark.parametrize(("dim", "distance"), DISTANCES)
 def test_attention(device: torch.device, dim: int, distance: int) -> None:
     check_attention(torch.float16, dim, distance, device)
+
+
+@pytest.mark.interp
+@pytest.mark.parametrize("dim", [0, 1])
+def test_attention_over_codes(device: torch.device, dim: int) -> None:
+    check_attention_over_codes(dim, device)
 
 
 @pytest.mark.interp
@@ -41,6 +48,7 @@ def test_quantisers(device: torch.device, dim: int) -> None:
 def test_on_a_gpu(dim: int, distance: int) -> None:
     device = torch.device("cuda")
     check_attention(torch.bfloat16, dim, distance, device)
+    check_attention_over_codes(min(dim, 1), device)
     check_digest_and_moves(torch.bfloat16, dim, distance, device)
     check_score(torch.bfloat16, min(dim, 1), device)
     check_quantisers(torch.bfloat16, dim, device)
