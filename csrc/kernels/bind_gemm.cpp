@@ -23,6 +23,33 @@ void packed_linear(const TensorView& x, const TensorView& weight, const TensorVi
   kernels().packed_linear(a, activations, {0, a.num_outputs});
 }
 
+QuantizedMatrix quantized_matrix(const TensorView& codes, const TensorView& scales, const TensorView& values,
+                                 std::int64_t block_size) {
+  QuantizedMatrix m{};
+  m.codes = codes.as<const std::uint8_t>();
+  m.row_stride = codes.strides[0];
+  m.scales = scales.as<const float>();
+  m.scale_row_stride = scales.strides[0];
+  m.values = values.as<const float>();
+  m.packed = values.shape[0] == 16;
+  m.num_rows = codes.shape[0];
+  m.block_size = block_size;
+  return m;
+}
+
+void scaled_matmul(const TensorView& a_codes, const TensorView& a_scales, const TensorView& a_values,
+                   const TensorView& b_codes, const TensorView& b_scales, const TensorView& b_values,
+                   std::int64_t block_size, const TensorView& output) {
+  MatmulArguments m{};
+  m.a = quantized_matrix(a_codes, a_scales, a_values, block_size);
+  m.b = quantized_matrix(b_codes, b_scales, b_values, block_size);
+  m.output = output.as<float>();
+  m.depth = a_scales.shape[1] * block_size;
+  const py::gil_scoped_release release;
+  Scratch scratch;
+  kernels().scaled_matmul(m, {0, m.b.num_rows}, scratch.floats(kernels().scaled_matmul_scratch(m)));
+}
+
 }  // namespace
 
 ProductArguments product_arguments(const TensorView& x, const TensorView& weight, const TensorView& scales,
@@ -47,6 +74,9 @@ ProductArguments product_arguments(const TensorView& x, const TensorView& weight
   return a;
 }
 
-void bind_gemm(py::module_& module) { module.def("packed_linear", &packed_linear); }
+void bind_gemm(py::module_& module) {
+  module.def("packed_linear", &packed_linear);
+  module.def("scaled_matmul", &scaled_matmul);
+}
 
 }  // namespace dtk

@@ -110,6 +110,24 @@ struct ProductArguments {
   std::int64_t num_rows, num_outputs, depth;
 };
 
+// Rows of codes with a scale for each block of them.
+struct QuantizedMatrix {
+  const std::uint8_t* codes;  // [num_rows, bytes]
+  std::int64_t row_stride;
+  const float* scales;  // [num_rows, depth / block_size]
+  std::int64_t scale_row_stride;
+  const float* values;  // of each code: 16 if two codes share a byte, else 256
+  bool packed;
+  std::int64_t num_rows, block_size;
+};
+
+// The values of A times those of B transposed.
+struct MatmulArguments {
+  QuantizedMatrix a, b;
+  float* output;  // dense [a.num_rows, b.num_rows]
+  std::int64_t depth;
+};
+
 // The first wrong table entry that a kernel met, if any. What it computed is then void.
 struct TableError {
   enum Kind : std::int32_t { kNone = 0, kBlockId = 1, kBlockLength = 2 } kind;
@@ -133,6 +151,8 @@ struct KernelTable {
   std::int64_t (*activation_floats)(const ProductArguments&);
   void (*quantize_activations)(const ProductArguments&, float* to);
   void (*packed_linear)(const ProductArguments&, const float* activations, Range outputs);
+  std::int64_t (*scaled_matmul_scratch)(const MatmulArguments&);
+  void (*scaled_matmul)(const MatmulArguments&, Range columns, float* scratch);
 };
 
 extern const KernelTable kGenericKernels;

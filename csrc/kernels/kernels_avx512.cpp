@@ -21,11 +21,24 @@ constexpr int kOutputSums = 16;
 #include "units/activations.inc"
 #include "units/products_avx512.inc"
 #include "units/products.inc"
+#include "units/matmul.inc"
 }  // namespace
 
 namespace dtk {
 const KernelTable kAvx512Kernels = {
-    "avx512",       attention_scratch, attention_task, score_scratch,     block_score,          block_digest,
-    select_scratch, select_blocks,     merge_partials, activation_floats, quantize_activations, packed_linear,
+    "avx512",
+    attention_scratch,
+    attention_task,
+    score_scratch,
+    block_score,
+    block_digest,
+    select_scratch,
+    select_blocks,
+    merge_partials,
+    activation_floats,
+    quantize_activations,
+    packed_linear,
+    scaled_matmul_scratch,
+    scaled_matmul,
 };
 }  // namespace dtk

@@ -14,9 +14,16 @@
 namespace dtk {
 namespace {
 
-// Elements of a tile: of one row, little enough for the first-level cache; of several, for the second.
-constexpr std::int64_t kRowTile = 2048, kBandTile = 65536;
-constexpr std::int64_t kLeastRun = 64;  // neighbours in memory that a tile of many rows takes at least
+// Bytes of a tile: of one row, little enough for the first-level cache; of several, for the second, where the
+// next tile must have room beside it (measured on 1 MiB for two threads), in runs of neighbours in memory.
+constexpr std::int64_t kRowTile = 8 * 1024, kBandTile = 64 * 1024, kBandLimit = 128 * 1024;
+constexpr std::int64_t kGoodRun = 1024, kLeastRun = 256;
+
+// Bytes of a row that a tile of so many rows takes.
+std::int64_t tile_run(std::int64_t num_rows) {
+  if (num_rows == 1) return kRowTile;
+  return std::max({kLeastRun, std::min(kGoodRun, kBandLimit / num_rows), kBandTile / num_rows});
+}
 
 std::int64_t ceil_div(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
@@ -36,7 +43,7 @@ void flatten(Arguments& a) {
 // Cuts into tiles, and dense matrices into one long row where no block reaches past the end of a row. Returns
 // whether there is only one block (which is then cut like all else).
 template <typename Arguments>
-bool plan(Arguments& a, const std::optional<BlockShape>& block, bool dense) {
+bool plan(Arguments& a, const std::optional<BlockShape>& block, bool dense, std::int64_t element_bytes) {
   const BlockShape shape = block.value_or(BlockShape{0, 0});
   const auto size_of = [](std::int64_t wanted, std::int64_t whole) {
     return std::max<std::int64_t>(1, wanted == 0 ? whole : std::min(wanted, whole));
@@ -49,9 +56,9 @@ bool plan(Arguments& a, const std::optional<BlockShape>& block, bool dense) {
   if (dense && by_rows) flatten(a);
   if (only_block) {
     a.block_rows = 1;
-    a.block_columns = std::max<std::int64_t>(1, std::min(a.columns, kRowTile));
+    a.block_columns = std::max<std::int64_t>(1, std::min(a.columns, kRowTile / element_bytes));
   }
-  const std::int64_t run = a.block_rows == 1 ? kRowTile : std::max(kLeastRun, kBandTile / a.block_rows);
+  const std::int64_t run = tile_run(a.block_rows) / element_bytes;
   const std::int64_t whole_blocks = std::max<std::int64_t>(1, run / a.block_columns) * a.block_columns;
   Tiling& t = a.tiling;
   t.tile_columns = std::max<std::int64_t>(1, std::min(whole_blocks, a.columns));
@@ -70,7 +77,7 @@ bool is_dense(const QuantArguments& a) {
 class Plan {
  public:
   explicit Plan(const Quantization& work) : a_(work.arguments), tensor_scale_(work.tensor_scale) {
-    only_block_ = plan(a_, work.block, is_dense(a_));
+    only_block_ = plan(a_, work.block, is_dense(a_), bytes_of(a_.type));
     const std::int64_t element_bytes = a_.codes != nullptr ? 1 : bytes_of(a_.type);
     a_.streams = worth_streaming(a_.tiling.tile_columns * element_bytes, num_elements(a_) * element_bytes);
     if (tensor_scale_ != nullptr) *tensor_scale_ = 1.0F;
@@ -206,7 +213,7 @@ std::shared_ptr<Job> quantize_job(const Quantization& work) {
 }
 
 void dequantize(DequantArguments a, const std::optional<BlockShape>& block) {
-  const bool only_block = plan(a, block, true);
+  const bool only_block = plan(a, block, true, sizeof(float));
   Scratch scratch;
   if (only_block) a.block_columns = std::max<std::int64_t>(1, a.columns);
   quant_kernels().dequantize(a, {0, a.tiling.num_items},

@@ -113,6 +113,17 @@ def dequantize(
 def hadamard(x: _View, signs: _View, inverse: bool, values: _View, /) -> None: ...
 def pack(codes: _View, packed: _View, /) -> None: ...
 def unpack(packed: _View, codes: _View, with_sign: bool, /) -> None: ...
+def scaled_matmul(
+    a_codes: _View,
+    a_scales: _View,
+    a_values: _View,
+    b_codes: _View,
+    b_scales: _View,
+    b_values: _View,
+    block_size: int,
+    output: _View,
+    /,
+) -> None: ...
 
 class Job:
     def done(self) -> bool: ...

@@ -119,7 +119,9 @@ def as_matrices(x: torch.Tensor, block: Sequence[int] | None) -> tuple[torch.Ten
         return matrices, height, width
     if dense and columns % width == 0:
         return x.reshape(1, 1, -1), 1, width
-    return matrices.reshape(1, -1, columns), 1, width
+    if len(matrices) == 1 or matrices.stride(0) == rows * matrices.stride(1):
+        matrices = matrices.reshape(1, -1, columns)
+    return matrices, 1, width  # where rows do not join, joining would copy them
 
 
 def tiling_of(matrices: torch.Tensor, height: int, width: int, *, whole_blocks: bool = True) -> Tiling:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import ctypes, mmap
 import torch
-from dtk_kernels.gemm import packed_linear
+from dtk_kernels.gemm import packed_linear, scaled_matmul
 
 libc = ctypes.CDLL(None, use_errno=True)
 PAGE = mmap.PAGESIZE
@@ -55,6 +55,13 @@ for at_end in (True, False):
                     value = 0.5 * ((depth + 1) // 2) if packed else depth
                     torch.testing.assert_close(result, torch.full((rows, outputs), 1.0 + value))
                     calls += 1
+                result = scaled_matmul(
+                    codes, scales, codes, scales, format, format, block_size=block_size,
+                    implementation="native",
+                )
+                value = 0.25 * ((depth + 1) // 2) if packed else depth
+                torch.testing.assert_close(result, torch.full((outputs, outputs), 1.0 * value))
+                calls += 1
 print(calls)
 """
 
@@ -67,4 +74,4 @@ def test_nothing_is_read_beside_the_arguments() -> None:
         capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, env=dict(os.environ),
     )  # fmt: skip
     assert process.returncode == 0, (process.returncode, process.stderr[-2000:])
-    assert int(process.stdout) == 160
+    assert int(process.stdout) == 240

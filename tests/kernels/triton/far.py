@@ -10,13 +10,24 @@ from dtk_kernels.attention.block_digest.reference import block_digest as referen
 from dtk_kernels.attention.block_digest.triton_kernel import block_digest
 from dtk_kernels.attention.block_score.reference import block_score as reference_block_score
 from dtk_kernels.attention.block_score.triton_kernel import block_score
+from dtk_kernels.attention.quantized_decode_attention.triton_kernel import quantized_decode_attention
 from dtk_kernels.attention.sparse_decode_attention.triton_kernel import sparse_decode_attention
 from dtk_kernels.kv.gather_blocks.triton_kernel import gather_blocks
 from dtk_kernels.kv.scatter_blocks.triton_kernel import scatter_blocks_
+from dtk_kernels.quant import dequantize, fake_quantize, hadamard, pack, quantize, unpack
 from tests.kernels.triton import inputs
 from tests.kernels.triton.attention_oracle import expected, make_problem
+from tests.kernels.triton.quantized_attention import make_quantized_problem
 
-__all__ = ["DISTANCES", "check_attention", "check_digest_and_moves", "check_score", "far_apart"]
+__all__ = [
+    "DISTANCES",
+    "check_attention",
+    "check_attention_over_codes",
+    "check_digest_and_moves",
+    "check_quantisers",
+    "check_score",
+    "far_apart",
+]
 
 FAR = 2**31 + 64
 DISTANCES = [(0, FAR), (1, FAR), (2, FAR // 24)]
@@ -61,6 +72,21 @@ def check_attention(dtype: torch.dtype, dim: int, distance: int, device: torch.d
         torch.testing.assert_close(lse.cpu().double(), wanted[1], rtol=RTOL, atol=ATOL)
 
 
+def check_attention_over_codes(dim: int, device: torch.device) -> None:
+    """Attend to both of two blocks, of which the codes or the scales are far apart, in turn."""
+    near = make_quantized_problem("e2m1", block_size=4, num_scales=2, num_pool_blocks=2, num_blocks=2)
+    near.plain.block_table.copy_(torch.tensor([[[1, 0]]]))
+    near.plain.block_lengths.fill_(4)
+    for scales in (near.key_scales, near.value_scales):
+        scales.nan_to_num_(nan=0.75)
+    tensors = [tensor.to(device) for tensor in near.tensors()]
+    wanted = quantized_decode_attention(*tensors, format="e2m1")
+    for index in (1, 2, 3, 4):
+        far = list(tensors)
+        far[index] = far_apart(tensors[index].cpu(), dim, FAR, device)
+        assert all(map(torch.equal, quantized_decode_attention(*far, format="e2m1"), wanted))
+
+
 def check_digest_and_moves(dtype: torch.dtype, dim: int, distance: int, device: torch.device) -> None:
     """Digest, gather and scatter two blocks."""
     near = inputs.randn((2, 2, 32, 64), inputs.generator(dim), dtype)
@@ -85,3 +111,30 @@ def check_score(dtype: torch.dtype, dim: int, device: torch.device) -> None:
     for low, high in ((far, dense), (dense, far)):
         scores = block_score(query.to(device), low, high, table.to(device))
         torch.testing.assert_close(scores.cpu(), wanted, rtol=RTOL, atol=1e-2)
+
+
+def check_quantisers(dtype: torch.dtype, dim: int, device: torch.device) -> None:
+    """Quantise, decode, pack and transform matrices, rows or columns that are far apart."""
+    near = inputs.randn((2, 2, 2), inputs.generator(dim), dtype)
+    far = far_apart(near, dim, FAR, device)
+    for block in ((1, 2), (2, 1), None):
+        codes, scales = quantize(far, "e4m3", block=block, implementation="triton")
+        wanted, wanted_scales = quantize(near, "e4m3", block=block, implementation="reference")
+        assert torch.equal(codes.cpu(), wanted)
+        assert isinstance(scales, torch.Tensor)
+        assert isinstance(wanted_scales, torch.Tensor)
+        assert torch.equal(scales.cpu(), wanted_scales)
+        fake = fake_quantize(far, "e4m3", block=block, implementation="triton")
+        assert torch.equal(fake.cpu(), fake_quantize(near, "e4m3", block=block, implementation="reference"))
+        values = dequantize(
+            far_apart(wanted, dim, FAR, device), scales, "e4m3", block=block, implementation="triton"
+        )
+        assert torch.equal(values.cpu().to(dtype), fake.cpu())
+    nibbles = torch.arange(8, dtype=torch.uint8).reshape(2, 2, 2)
+    packed = pack(far_apart(nibbles, dim, FAR, device), implementation="triton")
+    assert torch.equal(packed.cpu(), pack(nibbles, implementation="reference"))
+    unpacked = unpack(far_apart(nibbles, dim, FAR, device), 4, implementation="triton")
+    assert torch.equal(unpacked.cpu(), unpack(nibbles, 4, implementation="reference"))
+    signs = torch.tensor([1.0, -1.0])
+    turned = hadamard(far, signs.to(device), size=2, implementation="triton")
+    assert torch.equal(turned.cpu(), hadamard(near, signs, size=2, implementation="reference"))

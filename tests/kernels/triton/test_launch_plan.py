@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dtk_kernels.attention.quantized_decode_attention import launch_plan as quantized_launch_plan
 from dtk_kernels.attention.sparse_decode_attention import launch_plan
 from dtk_kernels.triton_support import stride_unit
 
@@ -39,6 +40,33 @@ def test_tiles_cover_blocks_and_heads(
         assert tiles.columns * block_size <= tiles.tokens < (tiles.columns + 1) * block_size
     assert tiles.in_fp32 == (not (query == pool and pool.itemsize == 2))
     assert tiles.shared_bytes <= 96 * 1024  # what a program may have on the smallest of GPUs, about
+
+
+@given(
+    format=st.sampled_from(("int8", "e4m3", "e2m1")),
+    scale_channels=st.integers(1, 128),
+    num_scales=st.integers(1, 16),
+    block_size=st.integers(1, 200),
+    group_size=st.integers(1, 64),
+)
+def test_parts_of_a_token_are_whole_bytes_and_fit(
+    format: str, scale_channels: int, num_scales: int, block_size: int, group_size: int
+) -> None:
+    head_dim = scale_channels * num_scales
+    tiles = quantized_launch_plan.tiles_for(
+        format, num_scales=num_scales, head_dim=head_dim, block_size=block_size, group_size=group_size
+    )
+    assert all(each & (each - 1) == 0 for each in (tiles.tokens, tiles.channels, tiles.rows))
+    num_bytes = quantized_launch_plan.code_bytes(format, head_dim)
+    in_parts = quantized_launch_plan.in_parts(format, head_dim, num_scales)
+    assert tiles.in_fp32 == (not in_parts)
+    parts = num_scales if in_parts else 1
+    assert num_bytes % parts == 0
+    assert num_bytes // parts <= tiles.channels
+    if parts > 1:
+        assert scale_channels * (4 if format == "e2m1" else 8) == 8 * num_bytes // parts
+        assert tiles.channels < 2 * num_bytes // parts  # little is padded
+    assert tiles.columns * block_size <= max(tiles.tokens, block_size)
 
 
 @settings(max_examples=300)

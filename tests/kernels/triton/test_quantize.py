@@ -170,6 +170,15 @@ def test_dims_are_joined(
     assert (tuple(matrices.shape), height, width) == expected
 
 
+def test_dims_that_do_not_join_are_not_copied() -> None:
+    x = torch.empty(3, 6, 8)[:, 1:]
+    matrices, height, width = as_matrices(x, (1, 4))
+    assert (matrices.shape, matrices.stride(), matrices.data_ptr()) == (x.shape, x.stride(), x.data_ptr())
+    assert (height, width) == (1, 4)
+    joined, _, _ = as_matrices(torch.empty(3, 6, 8)[:, :, 1:], (1, 4))
+    assert (joined.shape, joined.stride()) == ((1, 18, 7), (144, 8, 1))
+
+
 @interpreted
 @pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if not one.is_integer])
 def test_every_code_is_decoded(device: torch.device, name: str) -> None:

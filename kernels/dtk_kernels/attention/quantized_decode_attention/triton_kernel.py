@@ -7,11 +7,12 @@ or E2M1 code, moved to their place in an fp16, are its value times a power of tw
 E2M1 are an even and an odd channel. They are multiplied with the even and the odd channels of the query and
 are summed into totals of their own, so that nothing is moved between threads.
 
-Precision: with one scale a token, products are taken in fp16 and accumulated in fp32; key scales multiply the
-scores and value scales the softmax weights. What stands on the other side (query, weights) is first scaled by
-a power of two a row, then split into two fp16 terms, which leave 2**-22 of it (one term for a query of 16
-bits, which is exact but for what is below 2**-29 of its row's largest). With several scales a token, K and V
-are dequantised to fp32, and the products are three of TF32 terms each, which leave about 2**-21.
+Precision: products are taken in fp16 and accumulated in fp32, for each scale of a token on its own. Key
+scales multiply the parts of the scores, value scales the softmax weights. What stands on the other side
+(query and weights) is first scaled by a power of two a row, then split into two fp16 terms, which leave
+2**-22 of it (one term for a query of 16 bits, exact but for what is below 2**-29 of its row's largest). Where
+scales have too few channels for that (see the launch plan), K and V are dequantised to fp32, and the products
+are three of TF32 terms each, which leave about 2**-21.
 
 Ids beyond the pool count as absent: a check that raises would stall the GPU.
 """
@@ -55,6 +56,12 @@ _UNITS = {"int8": 1.0, "e4m3": 2.0**8, "e2m1": 2.0**14}  # what `_as_fp16` divid
 
 
 @jit
+def _no_tensors() -> tl.tuple:
+    """An empty tuple, to which checkers of types let tensors be added."""
+    return ()
+
+
+@jit
 def _as_fp16(codes: tl.tensor, ODD: tl.constexpr, FORMAT: tl.constexpr) -> tl.tensor:
     """Values of codes, or of the odd ones of E2M1, divided by the format's unit."""
     if FORMAT == "int8":
@@ -93,30 +100,31 @@ def _row_units(exponents: tl.tensor) -> tl.tensor:
 
 
 @jit
-def _add_products(
-    high: tl.tensor, low: tl.tensor, right: tl.tensor, total: tl.tensor, TWO_TERMS: tl.constexpr
-) -> tl.tensor:
-    total = tl.dot(high, right, total)
+def _products(terms: tl.tuple, right: tl.tensor, total: tl.tensor, TWO_TERMS: tl.constexpr) -> tl.tensor:
+    """`total + left @ right`, the left one in one fp16 term or two."""
+    total = tl.dot(terms[0], right, total)
     if TWO_TERMS:
-        total = tl.dot(low, right, total)
+        total = tl.dot(terms[1], right, total)
     return total
 
 
 @jit
-def _channel_scales(
-    at: tl.tensor,
+def _dequantised(
+    codes: tl.tensor,
+    scale_at: tl.tensor,
     live: tl.tensor,
-    byte: tl.tensor,
+    channel: tl.tensor,
     ODD: tl.constexpr,
-    CODES_A_BYTE: tl.constexpr,
+    FORMAT: tl.constexpr,
+    UNIT: tl.constexpr,
     SCALE_CHANNELS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     SCALE: tl.constexpr,
 ) -> tl.tensor:
-    """Load the scale of each token and channel."""
-    channel = byte * CODES_A_BYTE + ODD
+    """Values of codes as fp32, with the scale of each token and channel."""
     inside = live[:, None] & (channel < HEAD_DIM)[None, :]
-    return load_scales(at[:, None] + (channel // SCALE_CHANNELS)[None, :], inside, SCALE)
+    scales = load_scales(scale_at[:, None] + (channel // SCALE_CHANNELS)[None, :], inside, SCALE)
+    return _as_fp16(codes, ODD, FORMAT).to(tl.float32) * UNIT * scales
 
 
 @jit(unspecialized=(*_STRIDES, *_SIZES))
@@ -157,9 +165,11 @@ def _quantized_decode_attention_kernel(
     FORMAT: tl.constexpr,
     UNIT: tl.constexpr,
     CODES_A_BYTE: tl.constexpr,
-    NUM_BYTES: tl.constexpr,
-    NUM_SCALES: tl.constexpr,
+    PARTS: tl.constexpr,
+    PART_BYTES: tl.constexpr,
+    IN_FP32: tl.constexpr,
     SCALE: tl.constexpr,
+    SCALE_CHANNELS: tl.constexpr,
     TWO_TERMS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
@@ -174,25 +184,35 @@ def _quantized_decode_attention_kernel(
     TILE_D: tl.constexpr,
 ) -> None:
     packed: tl.constexpr = CODES_A_BYTE == 2
-    span: tl.constexpr = HEAD_DIM // NUM_SCALES
     split = tl.program_id(0)
     kv_head = (tl.program_id(1) // HEAD_CHUNKS).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
     member = (tl.program_id(1) % HEAD_CHUNKS) * TILE_M + tl.arange(0, TILE_M)
     byte = tl.arange(0, TILE_D)
+    in_part = byte < PART_BYTES
     even, odd = byte * CODES_A_BYTE, byte * CODES_A_BYTE + 1
+    mask_even = (member < group_size)[:, None] & (in_part & (even < HEAD_DIM))[None, :]
+    mask_odd = (member < group_size)[:, None] & (in_part & (odd < HEAD_DIM))[None, :]
     query_head = kv_head * group_size + member
-    mask_even = (member < group_size)[:, None] & (even < HEAD_DIM)[None, :]
-    mask_odd = (member < group_size)[:, None] & (odd < HEAD_DIM)[None, :]
     query_at = query + (batch * stride_query_batch + query_head * stride_query_head)[:, None]
-    q = tl.load(query_at + even[None, :], mask=mask_even, other=0.0).to(tl.float32)
-    exponents = _exponents(q)
-    if packed:
-        q_odd = tl.load(query_at + odd[None, :], mask=mask_odd, other=0.0).to(tl.float32)
-        exponents = tl.maximum(exponents, _exponents(q_odd))
-        q_odd_high, q_odd_low = _fp16_terms(q_odd, exponents)
-    q_high, q_low = _fp16_terms(q, exponents)
+    q, q_odd = _no_tensors(), _no_tensors()
+    exponents = tl.zeros([TILE_M], tl.int32)
+    for part in tl.static_range(PARTS):
+        part_at = query_at + part * PART_BYTES * CODES_A_BYTE
+        q += (tl.load(part_at + even[None, :], mask=mask_even, other=0.0).to(tl.float32),)
+        exponents = tl.maximum(exponents, _exponents(q[part]))
+        if packed:
+            q_odd += (tl.load(part_at + odd[None, :], mask=mask_odd, other=0.0).to(tl.float32),)
+            exponents = tl.maximum(exponents, _exponents(q_odd[part]))
     factor = _row_units(exponents) * (scale_log2 * UNIT)
+    zeros = tl.zeros([TILE_M, TILE_D], tl.float32)
+    terms, terms_odd, total, total_odd = _no_tensors(), _no_tensors(), _no_tensors(), _no_tensors()
+    for part in tl.static_range(PARTS):
+        total += (zeros,)
+        terms += (_fp16_terms(q[part], exponents),)
+        if packed:
+            total_odd += (zeros,)
+            terms_odd += (_fp16_terms(q_odd[part], exponents),)
 
     first = split * columns_per_split
     columns_here = tl.minimum(columns_per_split, num_columns - first)
@@ -200,41 +220,39 @@ def _quantized_decode_attention_kernel(
     lengths = block_lengths + batch * stride_lengths_batch + kv_head * stride_lengths_head + first
     maximum = tl.full([TILE_M], float("-inf"), tl.float32)
     weight_sum = tl.zeros([TILE_M], tl.float32)
-    total = tl.zeros([TILE_M, TILE_D], tl.float32)
-    total_odd = tl.zeros([TILE_M, TILE_D], tl.float32)
     for tile in range(tl.cdiv(columns_here, COLUMNS) * TILES_PER_BLOCK):
         block, slot, live = listed_tokens(
             table, lengths, tile, columns_here, num_pool_blocks, BLOCK_SIZE, COLUMNS, TILES_PER_BLOCK,
             SCALAR_LOOKUP, TILE_T,
         )  # fmt: skip
-        mask = live[:, None] & (byte < NUM_BYTES)[None, :]
+        mask = live[:, None] & in_part[None, :]
         at = block * stride_key_block + kv_head * stride_key_head + slot * stride_key_token
         at = (at * STRIDE_UNIT)[:, None] + byte[None, :]
         scale_at = block * stride_key_scale_block + kv_head * stride_key_scale_head
         scale_at += slot * stride_key_scale_token
-        codes = tl.load(keys + at, mask=mask, other=0)
-        k = _as_fp16(codes, False, FORMAT)
         score = tl.zeros([TILE_M, TILE_T], tl.float32)
-        if NUM_SCALES == 1:
-            score = _add_products(q_high, q_low, tl.trans(k), score, TWO_TERMS)
-            if packed:
-                k_odd = _as_fp16(codes, True, FORMAT)
-                score = _add_products(q_odd_high, q_odd_low, tl.trans(k_odd), score, TWO_TERMS)
-            score = score * factor[:, None] * load_scales(key_scales + scale_at, live, SCALE)[None, :]
-        else:
-            scales = _channel_scales(
-                key_scales + scale_at, live, byte, 0, CODES_A_BYTE, span, HEAD_DIM, SCALE
-            )
-            k = k.to(tl.float32) * UNIT * scales
-            score = tl.dot(q, tl.trans(k), score, input_precision="tf32x3")
-            if packed:
-                if span % 2 == 1:
-                    scales = _channel_scales(
-                        key_scales + scale_at, live, byte, 1, CODES_A_BYTE, span, HEAD_DIM, SCALE
-                    )
-                k_odd = _as_fp16(codes, True, FORMAT).to(tl.float32) * UNIT * scales
-                score = tl.dot(q_odd, tl.trans(k_odd), score, input_precision="tf32x3")
-            score *= scale_log2
+        for part in tl.static_range(PARTS):
+            codes = tl.load(keys + at + part * PART_BYTES, mask=mask, other=0)
+            if IN_FP32:
+                k = _dequantised(
+                    codes, key_scales + scale_at, live, even, False, FORMAT, UNIT, SCALE_CHANNELS, HEAD_DIM,
+                    SCALE,
+                )  # fmt: skip
+                score = tl.dot(q[part], tl.trans(k), score, input_precision="tf32x3")
+                if packed:
+                    k = _dequantised(
+                        codes, key_scales + scale_at, live, odd, True, FORMAT, UNIT, SCALE_CHANNELS, HEAD_DIM,
+                        SCALE,
+                    )  # fmt: skip
+                    score = tl.dot(q_odd[part], tl.trans(k), score, input_precision="tf32x3")
+            else:
+                k = tl.trans(_as_fp16(codes, False, FORMAT))
+                product = _products(terms[part], k, tl.zeros([TILE_M, TILE_T], tl.float32), TWO_TERMS)
+                if packed:
+                    k = tl.trans(_as_fp16(codes, True, FORMAT))
+                    product = _products(terms_odd[part], k, product, TWO_TERMS)
+                score += product * load_scales(key_scales + scale_at + part, live, SCALE)[None, :]
+        score *= scale_log2 if IN_FP32 else factor[:, None]
         score = tl.where(live[None, :], score, float("-inf"))
         weights, keep, maximum, weight_sum = softmax_step(score, maximum, weight_sum)
 
@@ -243,37 +261,49 @@ def _quantized_decode_attention_kernel(
             at = (at * STRIDE_UNIT)[:, None] + byte[None, :]
             scale_at = block * stride_value_scale_block + kv_head * stride_value_scale_head
             scale_at += slot * stride_value_scale_token
-        codes = tl.load(values + at, mask=mask, other=0)
-        v = _as_fp16(codes, False, FORMAT)
-        total, total_odd = total * keep[:, None], total_odd * keep[:, None]
-        zeros = tl.zeros([TILE_M, TILE_D], tl.float32)
-        if NUM_SCALES == 1:
-            weights *= load_scales(value_scales + scale_at, live, SCALE)[None, :]
-            exponents = _exponents(weights)
-            high, low = _fp16_terms(weights, exponents)
-            unit = (_row_units(exponents) * UNIT)[:, None]
-            total += _add_products(high, low, v, zeros, True) * unit
-            if packed:
-                total_odd += _add_products(high, low, _as_fp16(codes, True, FORMAT), zeros, True) * unit
-        else:
-            scales = _channel_scales(
-                value_scales + scale_at, live, byte, 0, CODES_A_BYTE, span, HEAD_DIM, SCALE
-            )
-            total = weighted_values(weights, v.to(tl.float32) * UNIT * scales, total, True)
-            if packed:
-                if span % 2 == 1:
-                    scales = _channel_scales(
-                        value_scales + scale_at, live, byte, 1, CODES_A_BYTE, span, HEAD_DIM, SCALE
-                    )
-                v_odd = _as_fp16(codes, True, FORMAT).to(tl.float32) * UNIT * scales
-                total_odd = weighted_values(weights, v_odd, total_odd, True)
+        scales = _no_tensors()
+        if not IN_FP32:
+            largest = tl.zeros([TILE_T], tl.float32)
+            for part in tl.static_range(PARTS):
+                scales += (load_scales(value_scales + scale_at + part, live, SCALE),)
+                size = tl.abs(scales[part])
+                # A scale that is not finite must not make the others vanish.
+                largest = tl.where(size < float("inf"), tl.maximum(largest, size), largest)
+            weight_exponents = _exponents(weights * largest[None, :])
+            unit = (_row_units(weight_exponents) * UNIT)[:, None]
+        new_total, new_odd = _no_tensors(), _no_tensors()
+        for part in tl.static_range(PARTS):
+            codes = tl.load(values + at + part * PART_BYTES, mask=mask, other=0)
+            so_far = total[part] * keep[:, None]
+            if IN_FP32:
+                v = _dequantised(
+                    codes, value_scales + scale_at, live, even, False, FORMAT, UNIT, SCALE_CHANNELS, HEAD_DIM,
+                    SCALE,
+                )  # fmt: skip
+                new_total += (weighted_values(weights, v, so_far, True),)
+                if packed:
+                    v = _dequantised(
+                        codes, value_scales + scale_at, live, odd, True, FORMAT, UNIT, SCALE_CHANNELS,
+                        HEAD_DIM, SCALE,
+                    )  # fmt: skip
+                    so_far = total_odd[part] * keep[:, None]
+                    new_odd += (weighted_values(weights, v, so_far, True),)
+            else:
+                scaled = _fp16_terms(weights * scales[part][None, :], weight_exponents)
+                product = _products(scaled, _as_fp16(codes, False, FORMAT), zeros, True)
+                new_total += (so_far + product * unit,)
+                if packed:
+                    product = _products(scaled, _as_fp16(codes, True, FORMAT), zeros, True)
+                    new_odd += (total_odd[part] * keep[:, None] + product * unit,)
+        total, total_odd = new_total, new_odd
 
     row = (split.to(tl.int64) * tl.num_programs(2) + batch) * num_query_heads + query_head
     divisor = store_lse(lses, row, member < group_size, maximum, weight_sum)[:, None]
-    output_at = outputs + row[:, None] * HEAD_DIM
-    tl.store(output_at + even[None, :], total / divisor, mask=mask_even)
-    if packed:
-        tl.store(output_at + odd[None, :], total_odd / divisor, mask=mask_odd)
+    for part in tl.static_range(PARTS):
+        output_at = outputs + row[:, None] * HEAD_DIM + part * PART_BYTES * CODES_A_BYTE
+        tl.store(output_at + even[None, :], total[part] / divisor, mask=mask_even)
+        if packed:
+            tl.store(output_at + odd[None, :], total_odd[part] / divisor, mask=mask_odd)
 
 
 def quantized_decode_attention(
@@ -366,13 +396,16 @@ def _constants(
     unit: int,
     same_strides: bool,
 ) -> dict[str, object]:
+    parts = 1 if tiles.in_fp32 else num_scales
     return {
         "FORMAT": format,
         "UNIT": _UNITS[format],
         "CODES_A_BYTE": 2 if format == "e2m1" else 1,
-        "NUM_BYTES": code_bytes(format, head_dim),
-        "NUM_SCALES": num_scales,
+        "PARTS": parts,
+        "PART_BYTES": code_bytes(format, head_dim) // parts,
+        "IN_FP32": tiles.in_fp32,
         "SCALE": scale_kind(scale),
+        "SCALE_CHANNELS": head_dim // num_scales,
         "TWO_TERMS": query == torch.float32,
         "HEAD_DIM": head_dim,
         "BLOCK_SIZE": block_size,
@@ -398,6 +431,8 @@ def aot_variants() -> list[KernelVariant]:
             ("e4m3", fp32, e8m0, 2, 64, 16, 3),
             ("e2m1", bf16, bf16, 8, 256, 64, 16),
             ("e4m3", bf16, e8m0, 8, 256, 64, 1),
+            ("e2m1", bf16, fp32, 8, 128, 32, 4),
+            ("e4m3", fp16, fp32, 12, 96, 32, 4),
             ("e2m1", fp16, bf16, 1, 80, 24, 32),
             ("int8", fp16, e8m0, 1, 96, 1, 3),
         )
