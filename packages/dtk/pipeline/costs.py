@@ -4,20 +4,23 @@ Times are integer nanoseconds for one chunk and one micro-batch. The figures com
 line, measured layer profiles, or the cost model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
+from typing import Any
 
 from dtk.errors import InputError
 
 __all__ = ["StageCosts"]
 
-MAX_TIME_NS = 2**62 // 10**8  # sums over a hundred million actions stay within 64 bits
-MAX_BYTES = 2**62 // 10**8
+# A quarter of an hour, a terabyte. Whether sums over a schedule stay within 64 bits, the simulator checks.
+MAX_TIME_NS = 2**40 - 1
+MAX_BYTES = 2**40 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageCosts:
-    """Costs by stage: each field holds one value for each stage, in order. Make it with `StageCosts.of`.
+    """Costs by stage: each field holds one value for each stage, in order. `StageCosts.of` makes it easily.
 
     Attributes:
         forward_ns: T_F.
@@ -51,6 +54,16 @@ class StageCosts:
     gradient_bytes: tuple[int, ...]
     activation_message_bytes: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            InputError: If a field has another number of values than `forward_ns`, or a value is negative, too
+                large or no integer.
+        """
+        for each in fields(self):
+            _check(each.name, getattr(self, each.name), self.num_stages)
+
     @classmethod
     def of(
         cls,
@@ -64,8 +77,11 @@ class StageCosts:
         """Return costs from one value for all stages or one a stage; what is not given is 0.
 
         Raises:
-            InputError: If a list has another length, or a value is negative, too large or no integer.
+            InputError: If `num_stages` is negative, a list has another length, or a value is negative, too
+                large or no integer.
         """
+        if num_stages < 0:
+            raise InputError("must be 0 or more", field="num_stages", value=num_stages)
         given = {"forward_ns": forward_ns, "input_grad_ns": input_grad_ns, "weight_grad_ns": weight_grad_ns}
         known = [each.name for each in fields(cls)]
         if unknown := set(others) - set(known):
@@ -83,6 +99,8 @@ class StageCosts:
 
         The first stage's input needs no gradient: torch leaves its I empty, and its activations live until W.
         """
+        if not self.num_stages:
+            return self
         backward = self.input_grad_ns[0] + self.weight_grad_ns[0]
         return replace(
             self,
@@ -92,17 +110,22 @@ class StageCosts:
         )
 
 
-def _spread(name: str, value: int | Sequence[int], num_stages: int) -> tuple[int, ...]:
-    values = (value,) * num_stages if isinstance(value, int) else tuple(value)
+def _spread(name: str, value: Any, num_stages: int) -> tuple[int, ...]:
+    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    values = value if is_list else (value,) * num_stages
+    # Measured times come as numpy's integers, which are as good.
+    return tuple(one if isinstance(one, int) or not isinstance(one, Integral) else int(one) for one in values)
+
+
+def _check(name: str, values: tuple[int, ...], num_stages: int) -> None:
     if len(values) != num_stages:
         raise InputError(
             f"has {len(values)} values for {num_stages} stages",
             field=name,
-            value=value,
+            value=values,
             hint="give one value, or one a stage",
         )
     limit = MAX_TIME_NS if name.endswith("_ns") else MAX_BYTES
     for one in values:
         if type(one) is not int or not 0 <= one <= limit:
             raise InputError(f"must be a whole number from 0 to {limit}", field=name, value=one)
-    return values
