@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtk.pipeline.action import COMPUTE_KINDS, TRANSFER_KINDS, Action, Kind
+from dtk.pipeline.action import COMPUTE_KINDS, PARAMETER_KINDS, TRANSFER_KINDS, Action, Kind
 from dtk.pipeline.schedule import Schedule
-from dtk.pipeline.simulate.faults import listed_twice, misplaced
+from dtk.pipeline.simulate.faults import check_actions, check_shape, listed_twice, misplaced
 
 __all__ = ["CODES", "Indices", "Listing", "list_actions"]
 
@@ -20,6 +20,7 @@ Indices = NDArray[np.int64]
 CODES: Final = {kind: code for code, kind in enumerate(Kind)}
 _COMPUTE_CODES: Final = np.isin(np.arange(len(CODES)), [CODES[kind] for kind in COMPUTE_KINDS])
 _TRANSFER_CODES: Final = np.isin(np.arange(len(CODES)), [CODES[kind] for kind in TRANSFER_KINDS])
+_PARAMETER_CODES: Final = np.isin(np.arange(len(CODES)), [CODES[kind] for kind in PARAMETER_KINDS])
 _ONCE: Final = ((Kind.FORWARD,), (Kind.FULL_BACKWARD, Kind.INPUT_GRAD), (Kind.WEIGHT_GRAD,))
 
 
@@ -69,13 +70,23 @@ def list_actions(schedule: Schedule) -> Listing:
     """Return the arrays of a schedule.
 
     Raises:
-        InputError: If a stage or a micro-batch does not exist or is on another rank, or something is listed
-            twice.
+        InputError: If an action is none, a stage or a micro-batch does not exist or is on another rank, or
+            something is listed twice.
     """
+    try:
+        return _list_actions(schedule)
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
+        check_actions(schedule)  # says what is no action, or has a number beyond 64 bits
+        raise
+
+
+def _list_actions(schedule: Schedule) -> Listing:
     actions = list(chain.from_iterable(schedule.actions))
     lengths = [len(row) for row in schedule.actions]
     rank = np.repeat(np.arange(schedule.num_ranks), lengths)
     count = len(actions)
+    for place in _unusual(actions):
+        check_shape(int(rank[place]), actions[place])
     microbatches = map(itemgetter(2), actions)
     columns: dict[str, NDArray[Any]] = {
         "action_of_part": np.arange(count),
@@ -86,12 +97,29 @@ def list_actions(schedule: Schedule) -> Listing:
     }
     if CODES[Kind.OVERLAP_F_B] in columns["kind"]:
         columns = _unfold_pairs(columns, actions)
+    _check_places(schedule, columns, actions)
     kept = ~_TRANSFER_CODES[columns["kind"]]
     if not kept.all():
         columns = {name: column[kept] for name, column in columns.items()}
     listing = Listing(actions, **columns, **_numbered(columns, schedule.num_ranks))
-    _check(schedule, listing)
+    _check_doubles(schedule, listing)
     return listing
+
+
+def _unusual(actions: Sequence[Action]) -> list[int]:
+    """Return the places of pairs, and of what numpy may turn into a number although it is none."""
+    usual: tuple[set[type], ...] = ({int}, {Kind}, {int, type(None)}, {tuple})
+    columns = [map(itemgetter(place), actions) for place in range(3)]
+    # Whole columns at once: there is hardly ever anything to find.
+    if not any(map(itemgetter(3), actions)) and all(
+        set(map(type, column)) <= types for column, types in zip(columns, usual, strict=False)
+    ):
+        return []
+    return [
+        place
+        for place, action in enumerate(actions)
+        if action[3] or any(type(one) not in types for one, types in zip(action, usual, strict=True))
+    ]
 
 
 def _unfold_pairs(columns: dict[str, NDArray[Any]], actions: Sequence[Action]) -> dict[str, NDArray[Any]]:
@@ -125,15 +153,24 @@ def _numbered(columns: dict[str, NDArray[Any]], num_ranks: int) -> dict[str, NDA
     }
 
 
-def _check(schedule: Schedule, listing: Listing) -> None:
-    stage, microbatch = listing.stage, listing.microbatch
+def _check_places(schedule: Schedule, columns: dict[str, NDArray[Any]], actions: Sequence[Action]) -> None:
+    stage, microbatch = columns["stage"], columns["microbatch"]
     stage_exists = (stage >= 0) & (stage < schedule.num_stages)
     owner = np.array([*schedule.rank_of_stage, -1])[np.where(stage_exists, stage, -1)]
-    microbatch_exists = (microbatch >= 0) & (microbatch < schedule.num_microbatches)
-    wrong = (owner != listing.rank) | (listing.is_compute & ~microbatch_exists)
+    microbatch_fits = np.where(
+        _PARAMETER_CODES[columns["kind"]],
+        microbatch == -1,
+        (microbatch >= 0) & (microbatch < schedule.num_microbatches),
+    )
+    wrong = (owner != columns["rank"]) | ~microbatch_fits
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise misplaced(schedule, int(listing.rank[first]), listing.part(first))
+        place = int(columns["action_of_part"][first])
+        is_second = first > 0 and int(columns["action_of_part"][first - 1]) == place
+        raise misplaced(schedule, int(columns["rank"][first]), actions[place].parts[int(is_second)])
+
+
+def _check_doubles(schedule: Schedule, listing: Listing) -> None:
     doubles = [double for kinds in _ONCE for double in _doubles(schedule, listing, kinds)]
     if doubles:
         raise listed_twice(int(listing.rank[min(doubles)]), listing.part(min(doubles)))
