@@ -2,8 +2,9 @@
 
 #include <pybind11/stl.h>
 
+#include <map>
 #include <stdexcept>
-#include <string>
+#include <utility>
 
 #include "evaluate.hpp"
 #include "greedy.hpp"
@@ -18,6 +19,23 @@ void require(bool good, const char* what) {
   if (!good) throw std::invalid_argument(what);
 }
 
+// Numbers the links in use. A table of all pairs of ranks would grow with their square.
+void number_links(Problem& problem) {
+  std::map<std::pair<int32_t, int32_t>, int32_t> links;
+  const auto link = [&](int32_t from, int32_t to) {
+    const int32_t source = problem.rank_of_stage[from], target = problem.rank_of_stage[to];
+    if (source == target) return -1;
+    return links.try_emplace({source, target}, int32_t(links.size())).first->second;
+  };
+  problem.activation_link.assign(problem.num_stages, -1);
+  problem.gradient_link.assign(problem.num_stages, -1);
+  for (int32_t s = 0; s + 1 < problem.num_stages; ++s) {
+    problem.activation_link[s] = link(s, s + 1);
+    problem.gradient_link[s + 1] = link(s + 1, s);
+  }
+  problem.num_links = int32_t(links.size());
+}
+
 // The Python side has checked everything for its users; this guards the memory of the process.
 Problem make_problem(std::vector<int32_t> rank_of_stage, int32_t num_microbatches,
                      std::vector<int64_t> forward, std::vector<int64_t> input_grad,
@@ -30,7 +48,8 @@ Problem make_problem(std::vector<int32_t> rank_of_stage, int32_t num_microbatche
   problem.num_microbatches = num_microbatches;
   const size_t stages = rank_of_stage.size();
   require(stages >= 1 && problem.num_ranks >= 1 && num_microbatches >= 1, "a size is below 1");
-  require(stages * uint64_t(num_microbatches) < (uint64_t(1) << 28), "too many tasks");
+  // So that three times as many tasks and their messages, each below 2**40, add up to less than 2**63.
+  require(stages * uint64_t(num_microbatches) < (uint64_t(1) << 20), "too many tasks");
   for (const int32_t rank : rank_of_stage) require(rank >= 0 && rank < problem.num_ranks, "no such rank");
   for (const auto* values : {&forward, &input_grad, &weight_grad, &activation_transfer, &gradient_transfer,
                              &activation_bytes, &weight_grad_bytes}) {
@@ -47,6 +66,7 @@ Problem make_problem(std::vector<int32_t> rank_of_stage, int32_t num_microbatche
   problem.activation_bytes = std::move(activation_bytes);
   problem.weight_grad_bytes = std::move(weight_grad_bytes);
   problem.memory_limit = std::move(memory_limit);
+  number_links(problem);
   return problem;
 }
 
@@ -77,10 +97,11 @@ py::object evaluate_order(const Problem& problem, const Order& order) {
   return py::int_(times.makespan);
 }
 
-// Whether Ctrl-C was pressed: the search then returns what it has.
+// Whether Ctrl-C was pressed: the search then returns what it has. What another handler raises goes on up.
 bool interrupted() {
   const py::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() == 0) return false;
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) throw py::error_already_set();
   PyErr_Clear();
   return true;
 }

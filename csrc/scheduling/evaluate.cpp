@@ -9,20 +9,26 @@ Evaluator::Evaluator(const Problem& problem) : problem_(problem) {
   consumer_.assign(problem.num_tasks(), -1);
   producer_.assign(problem.num_tasks(), -1);
   consumer_delay_.assign(problem.num_tasks(), 0);
-  auto connect = [&](int32_t from, int32_t to, int64_t delay) {
+  consumer_link_.assign(problem.num_tasks(), -1);
+  auto connect = [&](int32_t from, int32_t to, int64_t delay, int32_t link) {
     consumer_[from] = to;
     producer_[to] = from;
     consumer_delay_[from] = delay;
+    consumer_link_[from] = link;
   };
   for (int32_t s = 0; s <= last; ++s) {
     for (int32_t m = 0; m < problem.num_microbatches; ++m) {
       const int32_t forward = problem.task(kForward, s, m), input = problem.task(kInputGrad, s, m);
       if (s < last) {
-        connect(forward, problem.task(kForward, s + 1, m), problem.activation_transfer[s]);
+        connect(forward, problem.task(kForward, s + 1, m), problem.activation_transfer[s],
+                problem.activation_link[s]);
       } else {
-        connect(forward, input, 0);
+        connect(forward, input, 0, -1);
       }
-      if (s > 0) connect(input, problem.task(kInputGrad, s - 1, m), problem.gradient_transfer[s]);
+      if (s > 0) {
+        connect(input, problem.task(kInputGrad, s - 1, m), problem.gradient_transfer[s],
+                problem.gradient_link[s]);
+      }
     }
   }
 }
@@ -30,12 +36,11 @@ Evaluator::Evaluator(const Problem& problem) : problem_(problem) {
 void Evaluator::produce(int32_t task, int64_t end, Times& times) {
   const int32_t to = consumer_[task];
   if (to < 0) return;
-  const int32_t from_rank = problem_.rank(task), to_rank = problem_.rank(to);
-  if (from_rank == to_rank) {
+  if (consumer_link_[task] < 0) {
     times.arrival[to] = end;
     return;
   }
-  int64_t& link = link_free_[from_rank * problem_.num_ranks + to_rank];
+  int64_t& link = link_free_[consumer_link_[task]];
   link = std::max(link, end) + consumer_delay_[task];
   times.arrival[to] = link;
 }
@@ -48,7 +53,7 @@ bool Evaluator::evaluate(const Order& order, Times& times) {
   times.input_producer = producer_;
   times.makespan = 0;
   free_.assign(num_ranks, 0);
-  link_free_.assign(size_t(num_ranks) * num_ranks, 0);
+  link_free_.assign(problem_.num_links, 0);
   next_.assign(num_ranks, 0);
   waiting_.clear();
   for (int32_t r = num_ranks - 1; r >= 0; --r) waiting_.push_back(r);

@@ -20,6 +20,7 @@ class Evaluator {
   std::vector<int32_t> next_, waiting_;
   std::vector<int32_t> consumer_;        // by task: the task that takes its output on another stage, or -1
   std::vector<int64_t> consumer_delay_;  // by task: the transfer's time
+  std::vector<int32_t> consumer_link_;   // by task: -1 where the output stays on its rank
   std::vector<int32_t> producer_;
 };
 

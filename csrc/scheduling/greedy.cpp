@@ -21,7 +21,7 @@ class Run {
     stages_.resize(problem.num_ranks);
     held_.assign(problem.num_ranks, 0);
     free_at_.assign(problem.num_ranks, 0);
-    link_free_.assign(size_t(problem.num_ranks) * problem.num_ranks, 0);
+    link_free_.assign(problem.num_links, 0);
     for (int32_t s = 0; s < problem.num_stages; ++s) stages_[problem.rank_of_stage[s]].push_back(s);
     for (int32_t m = 0; m < problem.num_microbatches; ++m) arrival_[problem.task(kForward, 0, m)] = 0;
   }
@@ -180,24 +180,24 @@ class Run {
     free_at_[rank] = end;
     events_.emplace(end, rank);
     if (kind == kForward && stage + 1 < problem_.num_stages) {
-      deliver(rank, problem_.task(kForward, stage + 1, m), end, problem_.activation_transfer[stage]);
+      deliver(problem_.task(kForward, stage + 1, m), end, problem_.activation_transfer[stage],
+              problem_.activation_link[stage]);
     } else if (kind == kForward) {
       arrival_[problem_.task(kInputGrad, stage, m)] = end;
     } else if (kind == kInputGrad && stage > 0) {
-      deliver(rank, problem_.task(kInputGrad, stage - 1, m), end, problem_.gradient_transfer[stage]);
+      deliver(problem_.task(kInputGrad, stage - 1, m), end, problem_.gradient_transfer[stage],
+              problem_.gradient_link[stage]);
     }
   }
 
-  void deliver(int32_t from, int32_t task, int64_t end, int64_t delay) {
-    const int32_t to = problem_.rank(task);
-    if (to == from) {
+  void deliver(int32_t task, int64_t end, int64_t delay, int32_t link) {
+    if (link < 0) {
       arrival_[task] = end;
       return;
     }
-    int64_t& link = link_free_[from * problem_.num_ranks + to];
-    link = std::max(link, end) + delay;
-    arrival_[task] = link;
-    events_.emplace(link, to);
+    link_free_[link] = std::max(link_free_[link], end) + delay;
+    arrival_[task] = link_free_[link];
+    events_.emplace(arrival_[task], problem_.rank(task));
   }
 
   const Problem& problem_;

@@ -25,6 +25,9 @@ struct Problem {
   std::vector<int64_t> activation_bytes;   // from the forward's start to the input gradient's end
   std::vector<int64_t> weight_grad_bytes;  // from there to the weight gradient's end
   std::vector<int64_t> memory_limit;       // by rank
+  // Directed pairs of ranks that messages pass between, numbered: by sending stage, -1 where there are none.
+  std::vector<int32_t> activation_link, gradient_link;
+  int32_t num_links = 0;
 
   int32_t num_tasks() const { return kNumKinds * num_stages * num_microbatches; }
   int32_t task(Kind kind, int32_t stage, int32_t microbatch) const {

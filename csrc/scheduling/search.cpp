@@ -11,7 +11,8 @@ namespace {
 
 // What late acceptance compares: the makespan first, then how early the ranks end in all.
 struct Cost {
-  int64_t makespan = INT64_MAX, ends = INT64_MAX;
+  int64_t makespan = INT64_MAX;
+  uint64_t ends = UINT64_MAX;  // a sum over ranks may leave 63 bits
   bool operator<=(const Cost& other) const {
     return makespan != other.makespan ? makespan < other.makespan : ends <= other.ends;
   }
@@ -93,9 +94,9 @@ class Search {
   Cost cost(const Order& order) {
     ++evaluations_;
     if (!evaluator_.evaluate(order, times_)) return {};
-    int64_t ends = 0;
+    uint64_t ends = 0;
     for (const auto& list : order) {
-      if (!list.empty()) ends += times_.end[list.back()];
+      if (!list.empty()) ends += uint64_t(times_.end[list.back()]);
     }
     return {times_.makespan, ends};
   }

@@ -1,7 +1,12 @@
 """The compiled functions guard themselves: no order of tasks, however wrong, may read out of bounds."""
 
+import signal
+from types import FrameType
+
 import pytest
 
+from dtk.pipeline.costs import StageCosts
+from dtk.pipeline.optimal import optimise
 from dtk.pipeline.optimal.search import makespan_of
 from tests.pipeline.optimal.test_optimise import problem
 
@@ -11,8 +16,6 @@ GOOD = [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]  # 2 stages, 2 micro-batches: 
 
 
 def small() -> object:
-    from dtk.pipeline.costs import StageCosts
-
     costs = StageCosts.of(2, forward_ns=1, input_grad_ns=1, weight_grad_ns=1)
     return problem(rank_of_stage=(0, 1), num_microbatches=2, costs=costs, chunks=2)
 
@@ -48,3 +51,28 @@ def test_ranks_that_wait_for_each_other_have_no_end() -> None:
     assert makespan_of(two_chunks, order) is not None
     order[0][0], order[0][1] = order[0][1], order[0][0]  # the second chunk's forward first
     assert makespan_of(two_chunks, order) is None
+
+
+def test_memory_does_not_grow_with_the_square_of_the_ranks() -> None:
+    # A table of all pairs of ranks would take 17 GB, and its index would not fit into 32 bits.
+    ranks = 46_400
+    costs = StageCosts.of(ranks, forward_ns=1, input_grad_ns=1, weight_grad_ns=1)
+    long = problem(rank_of_stage=tuple(range(ranks)), num_microbatches=1, costs=costs, chunks=1)
+    order = [[rank, ranks + rank, 2 * ranks + rank] for rank in range(ranks)]
+    assert makespan_of(long, order) == 2 * ranks + 1
+
+
+def test_what_a_signal_raises_other_than_ctrl_c_ends_the_search() -> None:
+    def too_late(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError("too late")
+
+    costs = StageCosts.of(8, forward_ns=[3, 5, 7, 3, 4, 9, 2, 6], input_grad_ns=4, weight_grad_ns=3)
+    uneven = problem(rank_of_stage=tuple(range(8)), num_microbatches=30, costs=costs, chunks=5)
+    before = signal.signal(signal.SIGALRM, too_late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(TimeoutError, match="too late"):
+            optimise(uneven, effort=10**12)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
