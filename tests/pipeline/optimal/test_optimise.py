@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from dtk.pipeline.optimal import SchedulingProblem, optimal_schedule, optimise
 from dtk.pipeline.optimal.orders import order_of, peak_memory
 from dtk.pipeline.schedule import Schedule, loop_placement, v_placement
 from dtk.pipeline.simulate import simulate
+from dtk.pipeline.text import schedule_from_text
 from dtk.pipeline.validate import validate
 from tests.pipeline.optimal.cases import problem_of, recorded_optima
 
@@ -199,6 +201,37 @@ def test_other_placements_and_no_effort_are_refused() -> None:
         optimise(problem(), effort=0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "num_microbatches", "message"),
+    [
+        ("0F0,0B0\n1F0,1B0", 2, "named: has 1 micro-batches instead of 2"),
+        ("0F0,0B0,0F1\n1F0,1B0,1F1,1B1", 2, "0B1 .* is missing"),
+        ("0F0,0F1,0B0,0B1,0B1\n1F0,1B0,1F1,1B1", 2, "repeats 0B1"),
+        ("0B0,0F0\n1F0,1B0", 1, "waits for 0F0"),
+    ],
+)
+def test_named_schedules_that_cannot_run_are_refused(rows: str, num_microbatches: int, message: str) -> None:
+    costs = StageCosts.of(2, forward_ns=1, input_grad_ns=1, weight_grad_ns=1)
+    asked = problem(rank_of_stage=(0, 1), num_microbatches=num_microbatches, costs=costs, chunks=9)
+    with pytest.raises(InputError, match=message):
+        optimise(asked, named=[schedule_from_text(rows)])
+
+
+@pytest.mark.parametrize("changes", [{"seed": -1}, {"seed": 2**31}, {"method": "magic"}])
+def test_settings_out_of_range_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"^{min(changes)}: must be "):
+        optimise(problem(), **changes)
+
+
+def test_memory_and_effort_beyond_64_bits_are_as_good_as_unlimited() -> None:
+    plenty = problem(chunks=10**6)
+    beyond = replace(plenty, memory_limit=(10**30,) * 3)
+    assert optimise(beyond, effort=10**5).schedule == optimise(plenty, effort=10**5).schedule
+    one = StageCosts.of(1, forward_ns=1, input_grad_ns=1, weight_grad_ns=1)
+    at_the_bound = problem(rank_of_stage=(0,), num_microbatches=1, costs=one, chunks=1)
+    assert optimise(at_the_bound, effort=10**40).makespan_ns == 3
+
+
 def test_orders_and_schedules_are_the_same_thing() -> None:
     schedule = make_schedule("dualpipe-v", num_ranks=3, num_chunks=2, num_microbatches=8)
     order = order_of(schedule)
@@ -233,6 +266,20 @@ def test_the_exact_solver_and_the_search_agree() -> None:
     assert exact.proven
     assert found.makespan_ns == exact.makespan_ns == simulate(exact.schedule, small.costs).makespan_ns
     validate(exact.schedule)
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 1, 0), (0, 1, 0, 1), (0, 0, 1, 1)])
+@pytest.mark.parametrize("times", [(0, 0, 0), (1, 0, 0), ((1, 0, 2, 1), 0, (0, 1, 0, 0))])
+def test_the_exact_solver_takes_times_of_zero(ranks: tuple[int, ...], times: tuple[Any, ...]) -> None:
+    pytest.importorskip("ortools")
+    names = ("forward_ns", "input_grad_ns", "weight_grad_ns")
+    costs = StageCosts.of(4, **dict(zip(names, times, strict=True)))
+    asked = problem(rank_of_stage=ranks, num_microbatches=3, costs=costs, chunks=2)
+    exact = optimise(asked, method="exact")
+    validate(exact.schedule)
+    assert exact.proven
+    assert exact.makespan_ns <= optimise(asked, effort=10**5).makespan_ns
+    assert max(peak_memory(asked, order_of(exact.schedule))) <= 2
 
 
 def test_the_exact_solver_says_when_it_found_nothing() -> None:

@@ -97,10 +97,16 @@ class _Model:
         """Return each rank's tasks by their start; what takes no time comes before what starts with it."""
         problem = self._problem
         rows: list[list[int]] = [[] for _ in range(problem.num_ranks)]
-        by_time = sorted(
-            range(problem.num_tasks),
-            key=lambda task: (solver.value(self._start[task]), solver.value(self._end(task)), task),
-        )
+
+        def key(task: int) -> tuple[int, ...]:
+            kind, rest = divmod(task, problem.num_stages * problem.num_microbatches)
+            stage, microbatch = divmod(rest, problem.num_microbatches)
+            # Where several take no time at once, a micro-batch goes forward through the stages, then back.
+            way = -stage if kind == 1 else stage
+            start = self._start[task]
+            return solver.value(start), solver.value(self._end(task)), microbatch, kind, way
+
+        by_time = sorted(range(problem.num_tasks), key=key)
         for task in by_time:
             rows[problem.rank_of_stage[task // problem.num_microbatches % problem.num_stages]].append(task)
         return rows

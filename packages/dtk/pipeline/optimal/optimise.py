@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from dtk.errors import InputError, RunFailedError
 from dtk.pipeline.bounds import makespan_bound
@@ -13,6 +13,7 @@ from dtk.pipeline.optimal.orders import Order, order_of, peak_memory, schedule_o
 from dtk.pipeline.optimal.problem import SchedulingProblem
 from dtk.pipeline.optimal.search import Found, makespan_of, search
 from dtk.pipeline.schedule import Schedule, loop_placement, v_placement
+from dtk.pipeline.validate import validate
 
 __all__ = ["DEFAULT_EFFORT", "Method", "OptimalSchedule", "optimal_schedule", "optimise"]
 
@@ -73,12 +74,17 @@ def optimise(
         named: Schedules of the same placement; the answer of the search is not worse than those that fit.
 
     Raises:
-        InputError: If `effort` is below 1, or a named schedule has another placement.
+        InputError: If `effort` is below 1, `seed` no 31-bit number or `method` none of these, or a named
+            schedule has another placement or number of micro-batches, or cannot run.
         NotTestableError: If `exact` is asked for and OR-tools is not installed.
         RunFailedError: If the compiled module is missing, or the solver found nothing in time.
     """
     if effort < 1:
         raise InputError("must be 1 or more", field="effort", value=effort)
+    if not 0 <= seed < 2**31:
+        raise InputError("must be from 0 to 2**31 - 1", field="seed", value=seed)
+    if method not in get_args(Method):
+        raise InputError("must be search or exact", field="method", value=method)
     bound = makespan_bound(
         problem.rank_of_stage, problem.num_microbatches, problem.costs, problem.memory_limit
     )
@@ -143,6 +149,10 @@ def _named_schedules(num_ranks: int, num_chunks: int, num_microbatches: int) -> 
 def _fits(problem: SchedulingProblem, schedule: Schedule) -> bool:
     if schedule.rank_of_stage != problem.rank_of_stage:
         raise InputError("has another placement of stages", field="named", value=schedule.name)
+    if schedule.num_microbatches != problem.num_microbatches:
+        wrong = f"has {schedule.num_microbatches} micro-batches instead of {problem.num_microbatches}"
+        raise InputError(wrong, field="named", value=schedule.name)
+    validate(schedule.compute_only())
     held = peak_memory(problem, order_of(schedule))
     return all(peak <= limit for peak, limit in zip(held, problem.memory_limit, strict=True))
 

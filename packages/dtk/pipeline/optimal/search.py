@@ -18,6 +18,7 @@ from dtk.simulation.native import native_module, why_no_native_module
 __all__ = ["Found", "makespan_of", "search"]
 
 _NUM_STARTS = 8
+_MAX_INT64 = 2**63 - 1  # more means as good as unlimited
 
 
 class Found(NamedTuple):
@@ -60,7 +61,7 @@ def search(
             native,
             best_first,
             lower_bound=lower_bound_ns,
-            max_evaluations=max_evaluations,
+            max_evaluations=min(max_evaluations, _MAX_INT64),
             seed=seed,
         )
     )
@@ -119,5 +120,5 @@ def _native_problem(module: ModuleType, problem: SchedulingProblem) -> Any:
         gradient_transfer=costs.gradient_transfer_ns,
         activation_bytes=costs.activation_bytes,
         weight_grad_bytes=costs.weight_grad_bytes,
-        memory_limit=problem.memory_limit,
+        memory_limit=[min(limit, _MAX_INT64) for limit in problem.memory_limit],
     )
