@@ -124,3 +124,20 @@ def test_the_end_is_that_of_the_last_span_or_value() -> None:
     assert zeropp().end_ns == 27 * 10**6
     assert timeline_of().end_ns == 0
     assert timeline_of(counters=(Counter("rank 0", "held", ((7, 1),)),)).end_ns == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"spans": (Span(TRACK, "a", 0, 2**63),)}, r"'a': times must be 9223372036854775807 ns at most"),
+        ({"spans": (Span(TRACK, "a", 0, 1, "", {"x": object()}),)}, "arguments must be texts, numbers"),  # type: ignore[dict-item]
+        ({"counters": (Counter("rank 0", "", ()),)}, "counters and processes need names"),
+        ({"counters": (Counter("", "held", ()),)}, "counters and processes need names"),
+        ({"counters": (Counter("rank 0", "held", ((2**63, 1),)),)}, "times must be whole nanoseconds"),
+        ({"counters": (Counter("rank 0", "held", ((0, 10**400),)),)}, "values must be finite numbers"),
+        ({"counters": (Counter("rank 0", "held", ((0, "x"),)),)}, "values must be finite numbers"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_no_viewer_shows_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Timeline("test", "simulated", **{"spans": ()} | values)

@@ -51,3 +51,15 @@ def test_names_that_matplotlib_would_take_for_something_else() -> None:
 
 def test_an_empty_timeline_is_a_picture_too() -> None:
     assert draw_png(Timeline("nothing", "simulated", ()))[0].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["\0", "\x1b[31m", "\ud800", "a\r\nb"])
+def test_names_that_no_font_has(name: str) -> None:
+    spans = (Span(Track(name, name), name, 0, 5, name),)
+    timeline = Timeline(name, "measured", spans, (Counter(name, name, ((0, 1),), name),))
+    assert draw_png(timeline)[0].startswith(b"\x89PNG")
+
+
+def test_a_unit_is_no_formula() -> None:
+    counter = Counter("rank 0", "cost", ((0, 1), (5, 2)), "$\\nonsense$")
+    assert draw_png(Timeline("money", "measured", (), (counter,)))[0].startswith(b"\x89PNG")

@@ -95,3 +95,11 @@ def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
 def test_large_timelines_are_drawn_too() -> None:
     text = draw_terminal(large(num_ranks=4, spans_of_each=3000), width=100).plain
     assert "showing what takes most of it" in text
+
+
+def test_no_name_can_drive_the_terminal() -> None:
+    evil = "\x1b[2J\r\a\x9b\ud800"
+    track = Track(evil, evil)
+    text = draw_terminal(Timeline(evil, "measured", (Span(track, evil, 0, 5, evil),)), width=60).plain
+    assert all(one.isprintable() for line in text.split("\n") for one in line)
+    assert "\ufffd[2J" in text

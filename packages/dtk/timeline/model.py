@@ -19,6 +19,7 @@ __all__ = ["BASES", "ArgumentValue", "Counter", "Flow", "Span", "Timeline", "Tra
 
 ArgumentValue = str | int | float | bool
 
+MAX_TIME_NS: Final = 2**63 - 1  # as viewers have it
 BASES: Final = ("measured", "emulated", "simulated", "analytic", "published")
 
 
@@ -181,6 +182,12 @@ def _check_spans(spans: Iterable[Span]) -> None:
             raise InputError(f"span {span.name!r}: {wrong}", field="spans", value=(start, end))
         if not (span.name and span.track.process and span.track.thread):
             raise InputError("spans, threads and processes need names", field="spans", value=(start, end))
+        if end > MAX_TIME_NS:
+            wrong = f"times must be {MAX_TIME_NS} ns at most"
+            raise InputError(f"span {span.name!r}: {wrong}", field="spans", value=(start, end))
+        if not all(isinstance(value, (str, int, float)) for value in span.args.values()):
+            wrong = "arguments must be texts, numbers or truth values"
+            raise InputError(f"span {span.name!r}: {wrong}", field="spans", value=dict(span.args))
 
 
 def _overlap_error(track: Track, earlier: Span, later: Span) -> InputError:
@@ -199,13 +206,22 @@ def _check_counters(counters: Sequence[Counter]) -> None:
         if (counter.process, counter.name) in seen:
             raise InputError(f"{where} is there twice", field="counters")
         seen.add((counter.process, counter.name))
+        if not (counter.process and counter.name):
+            raise InputError("counters and processes need names", field="counters", value=where)
         times = [time for time, _ in counter.points]
-        if any(type(time) is not int or time < 0 for time in times):
+        if any(type(time) is not int or not 0 <= time <= MAX_TIME_NS for time in times):
             raise InputError(f"{where}: times must be whole nanoseconds from 0", field="counters")
         if any(one >= other for one, other in pairwise(times)):
             raise InputError(f"{where}: times must rise from point to point", field="counters")
-        if any(isinstance(value, float) and not math.isfinite(value) for _, value in counter.points):
+        if not all(map(_is_finite, (value for _, value in counter.points))):
             raise InputError(f"{where}: values must be finite numbers", field="counters")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except (OverflowError, TypeError):  # larger than any float, or no number
+        return False
 
 
 def _check_flows(flows: Iterable[Flow], spans: Iterable[Span]) -> None:

@@ -7,6 +7,7 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from dtk.timeline.axis import format_amount, ticks
+from dtk.timeline.labels import printable
 from dtk.timeline.model import Timeline
 from dtk.timeline.picture import Panel, Picture, Row, lay_out
 
@@ -109,7 +110,7 @@ def _draw_panel(axes: "Axes", panel: Panel, picture: Picture) -> None:
         colour = picture.counter_looks[counter.name].colour
         label = _plain(counter.name)
         axes.step(times, [*values, values[-1]], where="post", color=colour, linewidth=1, label=label)
-    marks = {0.0: "0", float(panel.highest): format_amount(panel.highest, panel.unit)}
+    marks = {0.0: "0", float(panel.highest): _plain(format_amount(panel.highest, panel.unit))}
     axes.set_ylim(0, float(panel.highest) * 1.05 or 1)
     axes.set_yticks(list(marks), list(marks.values()), fontsize=8)
     axes.set_ylabel(_plain(panel.process), rotation=0, ha="right", va="center", fontsize=8, color=_INK)
@@ -118,5 +119,5 @@ def _draw_panel(axes: "Axes", panel: Panel, picture: Picture) -> None:
 
 def _plain(text: str) -> str:
     """Keep matplotlib from reading dollar signs as formulas and a leading underscore as `no legend`."""
-    text = text.replace("$", r"\$")
+    text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dtk.timeline.axis import format_time, ticks
 from dtk.timeline.columns import innermost_pieces, time_by_column
+from dtk.timeline.labels import printable
 from dtk.timeline.model import Timeline, Track
 from dtk.timeline.palette import Look, looks
 
@@ -43,10 +44,10 @@ def draw_terminal(
     """
     wanted = [track for track in timeline.tracks if threads is None or track.thread in threads]
     shown = wanted[:max_rows]
-    lines = [Text(f"{timeline.title} ({timeline.basis})", style="bold")]
+    lines = [Text(printable(f"{timeline.title} ({timeline.basis})"), style="bold")]
     if not shown or not timeline.end_ns:
         return Text("\n").join([*lines, Text("nothing to draw")])
-    labels = _labels(shown)
+    labels = [printable(label) for label in _labels(shown)]
     label_width = max(map(len, labels)) + 1
     num_columns = _num_columns(timeline, shown, (width or shutil.get_terminal_size().columns) - label_width)
     look = looks(timeline.categories)
@@ -77,7 +78,7 @@ def _legend(look: Mapping[str, Look], *, mixed: bool) -> Text:
     """Say which letter and colour means what, in one line."""
     parts = []
     for name, one in look.items():
-        words = "" if name == one.letter else f" {name or '(none)'}"
+        words = "" if name == one.letter else f" {printable(name) or '(none)'}"
         parts.append(Text(one.letter, style=_style(one)) + Text(words))
     mostly = [Text(f"{MOSTLY_IDLE} mostly idle")] if mixed else []
     return Text("  ").join([*parts, Text(f"{IDLE} idle"), *mostly])
