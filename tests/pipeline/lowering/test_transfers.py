@@ -98,3 +98,18 @@ def test_early_is_the_order_of_torch(seed: int) -> None:
     theirs = schedules._add_send_recv(lists, schedule.rank_of_stage.__getitem__, schedule.num_stages)
     ours = add_transfers(schedule, receive="early").actions
     assert [list(map(str, row)) for row in ours] == [list(map(str, theirs[rank])) for rank in sorted(theirs)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "rank_of_stage", "message"),
+    [
+        ("0F0 0F0 0B0|1F0 1B0", (0, 1), "lists 0F0 a second time"),
+        ("0F0 0B0|1F0 1B0 3B0", (0, 1), "there are stages 0 to 1"),
+        ("0F0 0B0|1F0 1B0 1B0", (0, 1), "a second backward"),
+        ("0F0 0B0|1F0 1B0", (5, 1), "stage 0 must be on a rank from 0 to 1"),
+    ],
+)
+def test_nonsense_is_refused(rows: str, rank_of_stage: tuple[int, ...], message: str) -> None:
+    actions = tuple(tuple(map(Action.parse, row.split())) for row in rows.split("|"))
+    with pytest.raises(InputError, match=message):
+        add_transfers(Schedule("wrong", rank_of_stage, actions, 1))

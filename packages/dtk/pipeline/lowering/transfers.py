@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, get_args
 from dtk.errors import InputError
 from dtk.pipeline.action import TRANSFER_KINDS, Action, Kind
 from dtk.pipeline.schedule import Schedule
+from dtk.pipeline.simulate.faults import check_actions, check_placement
 
 __all__ = ["Receive", "Transfer", "add_transfers", "input_of", "output_of"]
 
@@ -67,7 +68,8 @@ def add_transfers(schedule: Schedule, *, receive: Receive = "late") -> Schedule:
             in the order in which torch's pipelining adds its receives.
 
     Raises:
-        InputError: If the schedule lists transfers already, or its compute actions wait for each other.
+        InputError: If the schedule lists transfers already, an action is misplaced or doubled, or its compute
+            actions wait for each other.
     """
     if receive not in get_args(Receive):
         raise InputError("not a place for receives", field="receive", value=receive, hint="late or early")
@@ -75,6 +77,8 @@ def add_transfers(schedule: Schedule, *, receive: Receive = "late") -> Schedule:
         for action in row:
             if action.kind in TRANSFER_KINDS:
                 raise InputError("transfers are listed already", field=f"rank {rank}", value=str(action))
+    check_placement(schedule)
+    check_actions(schedule)
     lowering = _Late(schedule) if receive == "late" else _Early(schedule)
     rows = lowering.run()
     for rank, row in enumerate(schedule.actions):

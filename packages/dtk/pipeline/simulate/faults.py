@@ -10,7 +10,15 @@ from dtk.pipeline.action import COMPUTE_KINDS, PARAMETER_KINDS, Action, Kind
 from dtk.pipeline.costs import StageCosts
 from dtk.pipeline.schedule import MAX_ACTIONS, Schedule
 
-__all__ = ["check_actions", "check_shape", "check_sizes", "listed_twice", "misplaced", "stuck"]
+__all__ = [
+    "check_actions",
+    "check_placement",
+    "check_shape",
+    "check_sizes",
+    "listed_twice",
+    "misplaced",
+    "stuck",
+]
 
 _BACKWARDS: Final = frozenset({Kind.FULL_BACKWARD, Kind.INPUT_GRAD})
 # What one action can add to a time or to what is held: two parts, each with two times and a transfer.
@@ -27,10 +35,7 @@ def check_sizes(schedule: Schedule, costs: StageCosts) -> None:
     if costs.num_stages != schedule.num_stages:
         wrong = f"are those of {costs.num_stages} stages, and the schedule has {schedule.num_stages}"
         raise InputError(wrong, field="costs")
-    for stage, rank in enumerate(schedule.rank_of_stage):
-        if not 0 <= rank < schedule.num_ranks:
-            wrong = f"stage {stage} must be on a rank from 0 to {schedule.num_ranks - 1}"
-            raise InputError(wrong, field="rank_of_stage", value=rank)
+    check_placement(schedule)
     if schedule.num_microbatches < 0:
         raise InputError("must be 0 or more", field="num_microbatches", value=schedule.num_microbatches)
     if schedule.num_stages * schedule.num_microbatches > MAX_ACTIONS:
@@ -41,6 +46,18 @@ def check_sizes(schedule: Schedule, costs: StageCosts) -> None:
     if largest * (_COSTS_OF_AN_ACTION * num_actions + schedule.num_stages) >= 2**63:
         wrong = f"sums over {num_actions} actions of this time or size may not fit into 64 bits"
         raise InputError(wrong, field="costs", value=largest)
+
+
+def check_placement(schedule: Schedule) -> None:
+    """Check that each stage is on a rank.
+
+    Raises:
+        InputError: If one is not.
+    """
+    for stage, rank in enumerate(schedule.rank_of_stage):
+        if not 0 <= rank < schedule.num_ranks:
+            wrong = f"stage {stage} must be on a rank from 0 to {schedule.num_ranks - 1}"
+            raise InputError(wrong, field="rank_of_stage", value=rank)
 
 
 def check_shape(rank: int, action: Action) -> None:
