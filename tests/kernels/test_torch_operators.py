@@ -187,3 +187,11 @@ def test_asking_for_a_gradient_gets_torchs_warning() -> None:
     merged, _ = attention.merge_partials(outputs.clone().requires_grad_(), lses)
     with pytest.warns(UserWarning, match="autograd kernel was not registered"):
         merged.sum().backward()
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+def test_quantisers_called_by_name_have_no_gradient_either(implementation: str) -> None:
+    """The reference's would go through the scales alone."""
+    x = torch.randn(2, 32, requires_grad=True)
+    assert not quant.fake_quantize(x, "e2m1", block=(1, 16), implementation=implementation).requires_grad
+    assert not quant.quantize(x, "e2m1", block=None, implementation=implementation)[1].requires_grad  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ float32's bytes (plus scales).
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_device, require_tensors
+from dtk_kernels._checks import require_dtype, require_one_of, require_same_device, require_tensors
 from dtk_kernels._operation import Operation
 from dtk_kernels.gemm._operands import check_operand
 
@@ -78,8 +78,7 @@ def _check(
     if x.dim() < 1:
         raise ValueError("x must have at least one dim, got shape []")
     require_dtype((torch.float32,), x=x)
-    if format not in WEIGHT_FORMATS:
-        raise ValueError(f"format must be one of {', '.join(WEIGHT_FORMATS)}, got {format!r}")
+    require_one_of(WEIGHT_FORMATS, format=format)
     check_operand(
         "packed_weight",
         packed_weight,
