@@ -31,7 +31,7 @@ def packed_linear(
     The native implementation first rounds the activations to INT8, as `dtk_kernels.quant.quantize` does with
     `fp32` scales and blocks of 32 activations of a row (16 if block_size is less than K and no multiple of
     32): at most half a step, amax / 254 of the block, from each. It sums products of codes exactly within a
-    block and blocks in float32. So its result differs from the exact one by at most
+    block and blocks in float32. So its result differs from the exact one by at most::
 
         sum over blocks (amax(x) / 254 * sum |W|)  +  2^-23 * (K / 64 + 20) * sum |x| |W|;
 

@@ -32,7 +32,7 @@ def scaled_matmul(
       with E4M3 scales of 16.
 
     The native implementation rounds each code times its scale to float32 (which must not overflow) and sums
-    in float32, one chain along K: results differ from the exact ones by at most
+    in float32, one chain along K: results differ from the exact ones by at most::
 
         2^-24 * (K + 3) * sum |a| |b|.
 
