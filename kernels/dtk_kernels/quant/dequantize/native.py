@@ -30,7 +30,7 @@ def dequantize(
     require_cpu(codes=codes)
     values = codes.new_empty(codes.shape, dtype=torch.float32)
     dense, dense_scales = codes.contiguous(), scales.contiguous()
-    shared = 1.0 if tensor_scale is None else float(tensor_scale)
+    shared = 1.0 if tensor_scale is None else float(tensor_scale.detach())
     _native.dequantize(
         view(as_matrices(dense)),
         view(dense_scales),
