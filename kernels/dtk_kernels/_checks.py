@@ -5,6 +5,7 @@ table holds is checked by the implementations, which read it anyway.
 """
 
 import numbers
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ __all__ = [
     "require_count",
     "require_dtype",
     "require_finite",
+    "require_flag",
     "require_grouped_heads",
+    "require_one_of",
     "require_same_device",
     "require_same_dtype",
     "require_shapes",
@@ -146,10 +149,24 @@ def require_finite(**factors: Any) -> None:
 
 def require_count(argument: str, count: Any, *, at_least: int = 0) -> None:
     """Raise TypeError unless a count is an integer, ValueError if it is too small."""
-    if not isinstance(count, _INTEGRAL):
+    if not isinstance(count, _INTEGRAL) or isinstance(count, bool):
         raise TypeError(f"{argument} must be an integer, got {count!r}")
     if count < at_least:
         raise ValueError(f"{argument} must be at least {at_least}, got {count}")
+
+
+def require_flag(**flags: Any) -> None:
+    """Raise TypeError unless every argument is True or False."""
+    for argument, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{argument} must be True or False, got {flag!r}")
+
+
+def require_one_of(allowed: Collection[str], **names: Any) -> None:
+    """Raise ValueError unless every argument is one of the allowed names."""
+    for argument, name in names.items():
+        if not isinstance(name, str) or name not in allowed:
+            raise ValueError(f"{argument} must be one of {', '.join(allowed)}, got {name!r}")
 
 
 def require_grouped_heads(num_query_heads: int, num_kv_heads: int) -> None:

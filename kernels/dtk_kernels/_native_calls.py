@@ -32,8 +32,10 @@ def view(tensor: torch.Tensor) -> View:
     """Describe a tensor to the compiled module, which keeps no reference: the caller must.
 
     Raises:
-        ValueError: Its bytes in memory are not its values.
+        ValueError: It is not in host memory, or its bytes there are not its values.
     """
+    if not tensor.is_cpu:  # a pointer to somewhere else would end the process
+        raise ValueError(f"native kernels read and write host memory, got a tensor on {tensor.device}")
     if tensor.is_neg() or tensor.is_conj():
         raise ValueError(
             "native kernels read memory as it is; resolve_neg() or resolve_conj() the tensor first"

@@ -76,7 +76,7 @@ class Operation:
             ValueError: No implementation has that name.
             NotImplementedError: This operation or this installation lacks it; the text says why.
         """
-        if implementation not in self._paths:
+        if implementation not in tuple(self._paths):  # which asks for no hash
             names = ", ".join(self._paths)
             raise ValueError(f"implementation must be one of {names} or None, got {implementation!r}")
         if implementation == "native" and native_module() is None:

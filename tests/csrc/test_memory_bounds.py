@@ -16,7 +16,7 @@ PRELUDE = """
 import ctypes, itertools, math, mmap
 import torch
 from dtk_kernels.attention import block_digest, block_score, merge_partials, select_blocks
-from dtk_kernels.attention import sparse_decode_attention
+from dtk_kernels.attention import quantized_decode_attention, sparse_decode_attention
 from dtk_kernels.kv import copy_blocks_, gather_blocks
 from dtk_kernels.quant import dequantize, fake_quantize, hadamard, pack, quantize, unpack
 
@@ -107,6 +107,41 @@ for dtype, head_dim, block_size in itertools.product(DTYPES, (1, 5, 16, 20, 64, 
 print("unharmed")
 """
 
+# The same of codes and their scales, of which the last listed token ends at an unreadable page each.
+PARTIAL_BLOCKS_OF_CODES = """
+def int_tensor(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+SHAPES = (  # channels and scales of a token
+    (1, 1), (6, 3), (20, 1), (21, 1), (21, 3), (64, 1), (64, 4), (80, 5), (100, 2), (128, 8),
+)
+TOKENS = ((5, 1), (5, 4), (16, 3), (33, 32), (70, 17))
+FORMATS = (("int8", "fp32"), ("e4m3", "bf16"), ("e2m1", "e8m0"), ("e2m1", "fp32"))
+for (format, scale_format), (head_dim, num_scales), (block_size, length), heads in itertools.product(
+    FORMATS, SHAPES, TOKENS, (1, 3)
+):
+    query = torch.randn(1, heads, head_dim)
+    pools = []
+    for pool in torch.randn(2, 2, 1, block_size, head_dim):
+        block = (1, head_dim // num_scales)
+        codes, scales = quantize(pool, format, block=block, scale_format=scale_format)
+        pools.append((pack(codes) if format == "e2m1" else codes, scales))
+    (keys, key_scales), (values, value_scales) = pools
+    whole = keys, values, key_scales, value_scales
+    tables = int_tensor(0, 1)[None, None], int_tensor(block_size, length)[None, None]
+    expected = quantized_decode_attention(
+        query, *whole, *tables, format=format, implementation="reference"
+    )
+    listed = block_size + length
+    cut = [cut_short(pool.view(torch.uint8), listed * pool.shape[-1] * pool.dtype.itemsize).view(pool.dtype)
+           for pool in whole]
+    result = quantized_decode_attention(
+        at_the_edge(query), *cut, *tables, format=format, implementation="native"
+    )
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+print("unharmed")
+"""
+
 OVERRUN = """
 edge = before_the_edge((8, 4), torch.float32, 31)
 print("before", flush=True)
@@ -121,7 +156,14 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("script", [WHOLE_TENSORS, PARTIAL_BLOCKS], ids=["whole tensors", "partial blocks"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(WHOLE_TENSORS, id="whole tensors"),
+        pytest.param(PARTIAL_BLOCKS, id="partial blocks"),
+        pytest.param(PARTIAL_BLOCKS_OF_CODES, id="partial blocks of codes"),
+    ],
+)
 @pytest.mark.parametrize("instruction_set", ["generic", "avx2", "avx512"])
 def test_kernels_stay_inside_what_they_are_given(instruction_set: str, script: str) -> None:
     if instruction_set not in status.instruction_sets() + status.optional_instruction_sets():

@@ -108,6 +108,8 @@ def test_workers_see_the_values_of_lazy_inputs() -> None:
 def test_no_pointer_of_a_lazy_tensor_leaves_for_the_compiled_module() -> None:
     with pytest.raises(ValueError, match="native kernels read memory as it is"):
         view(torch.randn(3, dtype=torch.complex64).conj())
+    with pytest.raises(ValueError, match="got a tensor on meta"):
+        view(torch.empty(3, device="meta"))
 
 
 def test_no_lazy_tensor_reaches_a_triton_kernel() -> None:

@@ -1,14 +1,19 @@
 """The operations as torch knows them: schemas, fake tensors, torch.compile's front end, and the fall-back."""
 
+import copy
+import importlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from dtk_kernels import attention, gemm, kv, quant
 from dtk_kernels._native_module import warn_of_reference
 from dtk_kernels._registry import OPERATION_PACKAGES
+from tests.kernels.implementations import DIRECT
 
 INT = torch.int32
 TABLE = torch.tensor([[0, 2, -1]], dtype=INT)
@@ -143,6 +148,31 @@ def test_without_native_the_reference_runs_and_one_warning_says_so(
     ]
 
 
+@pytest.fixture
+def torchs_defaults() -> Iterator[None]:
+    """Undo what a test makes of the defaults that the process has."""
+    yield
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("torchs_defaults")
+@pytest.mark.parametrize("implementation", DIRECT)
+@pytest.mark.parametrize("name", CALLS)
+def test_torchs_default_device_and_dtype_do_not_matter(name: str, implementation: str) -> None:
+    """They are what a model is loaded with, often a GPU and bfloat16: results go with the arguments."""
+    arguments, options = CALLS[name]
+    function = importlib.import_module(OPERATION_PACKAGES[name]).OPERATION.load(implementation)
+    expected = function(*copy.deepcopy(arguments), **options)
+    copies = copy.deepcopy(arguments)
+    torch.set_default_device("meta")
+    for dtype in (torch.float64, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        result = function(*copies, **options)
+        for got, wanted in zip(tree_leaves(result), tree_leaves(expected), strict=True):
+            assert got is None or (got.dtype, got.device) == (wanted.dtype, wanted.device)
+
+
 @pytest.mark.native
 def test_native_answers_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, _ = CALLS["gather_blocks"]
@@ -157,3 +187,11 @@ def test_asking_for_a_gradient_gets_torchs_warning() -> None:
     merged, _ = attention.merge_partials(outputs.clone().requires_grad_(), lses)
     with pytest.warns(UserWarning, match="autograd kernel was not registered"):
         merged.sum().backward()
+
+
+@pytest.mark.parametrize("implementation", DIRECT)
+def test_quantisers_called_by_name_have_no_gradient_either(implementation: str) -> None:
+    """The reference's would go through the scales alone."""
+    x = torch.randn(2, 32, requires_grad=True)
+    assert not quant.fake_quantize(x, "e2m1", block=(1, 16), implementation=implementation).requires_grad
+    assert not quant.quantize(x, "e2m1", block=None, implementation=implementation)[1].requires_grad  # type: ignore[union-attr]

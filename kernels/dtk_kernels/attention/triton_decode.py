@@ -134,7 +134,7 @@ def store_lse(
 def empty_result(query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the result of attending to nothing."""
     output = torch.zeros(query.shape, dtype=torch.float32, device=query.device)
-    return output, torch.full(query.shape[:2], float("-inf"), device=query.device)
+    return output, query.new_full(query.shape[:2], float("-inf"), dtype=torch.float32)
 
 
 def last_dim_dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,10 +5,10 @@ import torch
 from dtk_kernels._checks import require_contiguous_last_dim, require_count, require_dtype, require_shapes
 from dtk_kernels.formats import FORMATS
 from dtk_kernels.quant._rounding import codes_to_values
+from dtk_kernels.quant._scales import SCALE_DTYPES
+from dtk_kernels.quant.unpack.reference import unpack
 
-__all__ = ["SCALE_DTYPES", "bytes_of", "check_operand", "is_packed", "operand_values"]
-
-SCALE_DTYPES = (torch.float32, torch.bfloat16, torch.float8_e8m0fnu, torch.float8_e4m3fn)
+__all__ = ["bytes_of", "check_operand", "is_packed", "operand_values"]
 
 
 def is_packed(format: str) -> bool:
@@ -70,7 +70,6 @@ def operand_values(
 ) -> torch.Tensor:
     """Return the values of a quantised matrix in float64 `[rows, depth]`; a code times its scale is exact."""
     if is_packed(format):
-        nibbles = torch.stack((codes & 0xF, codes >> 4), dim=-1).flatten(-2)[:, :depth]
-        codes = ((nibbles ^ 8).to(torch.int8) - 8) if FORMATS[format].is_integer else nibbles
+        codes = unpack(codes, depth, signed=FORMATS[format].is_integer)
     factors = scales.to(torch.float32).double().repeat_interleave(block_size, dim=1)
     return codes_to_values(codes, FORMATS[format]).double() * factors

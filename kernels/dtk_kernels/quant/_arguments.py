@@ -10,6 +10,7 @@ from dtk_kernels._checks import (
     FLOAT_DTYPES,
     require_count,
     require_dtype,
+    require_one_of,
     require_same_device,
     require_tensors,
 )
@@ -119,8 +120,8 @@ def check_quantizer(
     require_dtype(FLOAT_DTYPES, x=x)
     check_format(format)
     check_block(block)
-    _require_one_of(SCALE_FORMATS, scale_format=scale_format)
-    _require_one_of(ROUNDINGS, rounding=rounding)
+    require_one_of(SCALE_FORMATS, scale_format=scale_format)
+    require_one_of(ROUNDINGS, rounding=rounding)
     if rounding == "nearest":
         if random_bits is not None:
             raise ValueError("random_bits must be None for rounding 'nearest'")
@@ -134,9 +135,3 @@ def check_quantizer(
             f"random_bits must have the shape of x ({list(x.shape)}), got {list(random_bits.shape)}"
         )
     require_same_device(x=x, random_bits=random_bits)
-
-
-def _require_one_of(allowed: Sequence[str], **arguments: Any) -> None:
-    for argument, name in arguments.items():
-        if name not in allowed:
-            raise ValueError(f"{argument} must be one of {', '.join(allowed)}, got {name!r}")

@@ -19,7 +19,7 @@ def tensor_scale(x: torch.Tensor, format: Format, scale_format: str) -> torch.Te
 
     There it is the largest finite magnitude over (largest element times largest E4M3 scale); 1 if that is 0.
     """
-    one = torch.ones((), device=x.device)
+    one = x.new_ones((), dtype=torch.float32)
     if scale_format != "nvfp4" or not x.numel():
         return one
     amax = x.abs().masked_fill(~x.isfinite(), 0).amax()

@@ -174,6 +174,7 @@ def test_the_error_is_that_of_the_format_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"format": ["int8"]}, r"format must be one of int8, e4m3, e2m1, got \['int8'\]"),
         ({"format": "e5m2"}, "format must be one of int8, e4m3, e2m1, got 'e5m2'"),
         ({"keys": torch.zeros(7, 2, 8, 63, dtype=torch.int8)}, "values"),
         ({"key_scales": torch.ones(7, 2, 8, 3)}, "value_scales"),

@@ -62,6 +62,7 @@ BAD_LINEAR: list[tuple[str, Any, str]] = [
     ),
     ("scales", torch.zeros(5), "scales must have shape [rows, blocks], got [5]"),
     ("format", "e4m3", "format must be one of e2m1, int8, got 'e4m3'"),
+    ("format", None, "format must be one of e2m1, int8, got None"),
     ("format", "int8", "packed_weight must be int8, got uint8"),
     ("block_size", 48, "block_size must divide the 64 elements of a row, got 48"),
     ("block_size", 8, "block_size must be a multiple of 16 or the whole row (64), got 8"),
@@ -90,6 +91,13 @@ BAD_MATMUL: list[tuple[str, Any, str]] = [
         "b_codes must have 32 bytes in a row of 64 e2m1 codes, got shape [5, 64]",
     ),
     ("block_size", 8, "block_size must be a multiple of 16 or the whole row (16), got 8"),
+    ("block_size", None, "block_size must be an integer, got None"),
+    ("block_size", 0, "block_size must be at least 1, got 0"),
+    (
+        "b_format",
+        ["e2m1"],
+        "b_format must be one of e2m1, e4m3, e5m2, e3m2, e2m3, int8, int4, got ['e2m1']",
+    ),
 ]
 
 

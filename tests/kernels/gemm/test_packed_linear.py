@@ -93,6 +93,17 @@ def test_the_error_keeps_its_bound(
     assert within(result, expected, bound)
 
 
+@pytest.mark.native
+@pytest.mark.parametrize("block_size", [16, 32, 1024])
+def test_the_relative_error_on_gaussian_data_is_as_documented(block_size: int) -> None:
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn((32, 1024), generator=generator)
+    codes, scales = operand(64, 1024, "int8", torch.float32, block_size, generator)
+    exact = x.double() @ operand_values(codes, scales, "int8", 1024).T
+    result = packed_linear(x, codes, scales, "int8", block_size=block_size, implementation="native")
+    assert float((result - exact).norm() / exact.norm()) == pytest.approx(0.005, abs=0.0007)
+
+
 def exact_case(
     format: str, depth: int, block_size: int, generator: torch.Generator, *, rows: int = 3, outputs: int = 6
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

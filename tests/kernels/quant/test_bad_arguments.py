@@ -26,6 +26,11 @@ QUANTIZER_MISTAKES: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception],
     ((X, "e2m1"), {"block": (1, 2, 3)}, ValueError, "block must be None or a pair"),
     ((X, "e2m1"), {"block": (1, 0)}, ValueError, "block must be at least 1, got 0"),
     ((X, "e2m1"), {"block": (1, 2.0)}, TypeError, "block must be an integer, got 2.0"),
+    ((X, "e2m1"), {"block": (1, True)}, TypeError, "block must be an integer, got True"),
+    ((X, ["e2m1"]), {"block": None}, TypeError, "format must be a string, got list"),
+    ((X, "e2m1"), {"block": None, "scale_format": ["fp32"]}, ValueError, "scale_format must be one of fp32"),
+    ((X, "e2m1"), {"block": None, "rounding": None}, ValueError, "rounding must be one of .* got None"),
+    ((X, "e2m1"), {"block": None, "implementation": ["native"]}, ValueError, "implementation must be one of"),
     ((X, "e2m1"), {"block": (65537, 1)}, ValueError, "block must have at most 65536 rows .* got 65537"),
     ((X, "mxfp4"), {"block": (1, 16)}, ValueError, r"block must be \(1, 32\) or left out .*'mxfp4'"),
     ((X, "nvfp4"), {"block": None}, ValueError, "block must be .* got None"),
@@ -94,7 +99,12 @@ OTHER_MISTAKES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], 
         {"block": (1, 16)},
         "scales must be float32 or bfloat16",
     ),
-    (quant.dequantize, (CODES, SCALES, "nvfp4"), {}, "scales must be torch.float8_e4m3fn for format 'nvfp4'"),
+    (
+        quant.dequantize,
+        (CODES, SCALES, "nvfp4"),
+        {},
+        "scales must be float8_e4m3fn for format 'nvfp4', got float32",
+    ),
     (
         quant.dequantize,
         (CODES, SCALES.to(torch.float8_e4m3fn), "nvfp4"),
@@ -105,7 +115,7 @@ OTHER_MISTAKES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], 
         quant.dequantize,
         (CODES, quant.NvScales(SCALES.to(torch.float8_e4m3fn), torch.ones(1)), "nvfp4"),
         {},
-        r"tensor_scale must have shape \[\], got \[1\]",
+        r"scales.tensor must have shape \[\], got \[1\]",
     ),
     (
         quant.dequantize,
@@ -145,4 +155,42 @@ def test_the_others(
     implementation: str | None,
 ) -> None:
     with pytest.raises(ValueError, match=text):
+        function(*arguments, implementation=implementation, **options)
+
+
+WRONG_TYPES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
+    (
+        quant.dequantize,
+        (CODES, [1.0], "e2m1"),
+        {"block": None},
+        "scales must be a tensor or NvScales, got list",
+    ),
+    (quant.dequantize, (CODES, (SCALES, 1.0), "nvfp4"), {}, "scales must be a tensor or NvScales, got tuple"),
+    (
+        quant.dequantize,
+        (CODES, quant.NvScales(SCALES, 1.0), "nvfp4"),  # type: ignore[arg-type]
+        {},
+        "scales.tensor must be a tensor, got float",
+    ),
+    (quant.unpack, (CODES, 80.0), {}, "count must be an integer, got 80.0"),
+    (quant.unpack, (CODES, 80), {"signed": "no"}, "signed must be True or False, got 'no'"),
+    (
+        quant.hadamard,
+        (X, torch.ones(8)),
+        {"size": 8, "inverse": "x"},
+        "inverse must be True or False, got 'x'",
+    ),
+]
+
+
+@pytest.mark.parametrize("implementation", ["reference", None])
+@pytest.mark.parametrize(("function", "arguments", "options", "text"), WRONG_TYPES)
+def test_wrong_types(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    text: str,
+    implementation: str | None,
+) -> None:
+    with pytest.raises(TypeError, match=text):
         function(*arguments, implementation=implementation, **options)

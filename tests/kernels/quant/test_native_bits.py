@@ -156,6 +156,15 @@ def test_every_code_and_scale_dequantises(name: str, block: Block) -> None:
         assert_same_bits(*results)
 
 
+def test_a_tensor_scale_that_is_learnt_dequantises() -> None:
+    """Without torch's warning about numbers that were tensors, which is an error here."""
+    codes, scales = quant.quantize(torch.randn(2, 32), "nvfp4")
+    assert isinstance(scales, quant.NvScales)
+    learnt = scales._replace(tensor=torch.nn.Parameter(scales.tensor))
+    values = quant.dequantize(codes, learnt, "nvfp4", implementation="native")
+    assert torch.equal(values, quant.dequantize(codes, scales, "nvfp4"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("block", [(1, 16), (1, 5)])
 def test_results_round_to_narrow_types_like_torch(dtype: torch.dtype, block: Block) -> None:

@@ -13,6 +13,7 @@ from dtk_kernels._checks import (
     require_dtype,
     require_finite,
     require_grouped_heads,
+    require_one_of,
     require_same_device,
     require_same_dtype,
     require_shapes,
@@ -95,8 +96,7 @@ def check(
     scale: float | None = None,
 ) -> None:
     """Raise ValueError where the arguments' metadata do not fit."""
-    if format not in CODE_DTYPES:
-        raise ValueError(f"format must be one of {', '.join(CODE_DTYPES)}, got {format!r}")
+    require_one_of(CODE_DTYPES, format=format)
     sizes = require_shapes(
         query=(query, ("B", "Hq", "D")),
         keys=(keys, ("P", "Hkv", "S", "C")),

@@ -6,7 +6,7 @@ float32's bytes (plus scales).
 
 import torch
 
-from dtk_kernels._checks import require_dtype, require_same_device, require_tensors
+from dtk_kernels._checks import require_dtype, require_one_of, require_same_device, require_tensors
 from dtk_kernels._operation import Operation
 from dtk_kernels.gemm._operands import check_operand
 
@@ -31,11 +31,11 @@ def packed_linear(
     The native implementation first rounds the activations to INT8, as `dtk_kernels.quant.quantize` does with
     `fp32` scales and blocks of 32 activations of a row (16 if block_size is less than K and no multiple of
     32): at most half a step, amax / 254 of the block, from each. It sums products of codes exactly within a
-    block and blocks in float32. So its result differs from the exact one by at most
+    block and blocks in float32. So its result differs from the exact one by at most::
 
         sum over blocks (amax(x) / 254 * sum |W|)  +  2^-23 * (K / 64 + 20) * sum |x| |W|;
 
-    with Gaussian data the relative error is about 0.004. The reference rounds nothing but its float64 result;
+    with Gaussian data the relative error is about 0.005. The reference rounds nothing but its float64 result;
     on a GPU the activations stay as they are and products have about float32's precision.
     An output does not depend on what else the call computes, bit for bit. NaN or Inf in a block of
     activations makes its row's results NaN, a NaN scale those of its weights.
@@ -78,8 +78,7 @@ def _check(
     if x.dim() < 1:
         raise ValueError("x must have at least one dim, got shape []")
     require_dtype((torch.float32,), x=x)
-    if format not in WEIGHT_FORMATS:
-        raise ValueError(f"format must be one of {', '.join(WEIGHT_FORMATS)}, got {format!r}")
+    require_one_of(WEIGHT_FORMATS, format=format)
     check_operand(
         "packed_weight",
         packed_weight,

@@ -2,7 +2,7 @@
 
 import torch
 
-from dtk_kernels._checks import require_same_device, require_tensors
+from dtk_kernels._checks import require_count, require_one_of, require_same_device, require_tensors
 from dtk_kernels._operation import Operation
 from dtk_kernels.formats import FORMATS
 from dtk_kernels.gemm._operands import check_operand
@@ -32,7 +32,7 @@ def scaled_matmul(
       with E4M3 scales of 16.
 
     The native implementation rounds each code times its scale to float32 (which must not overflow) and sums
-    in float32, one chain along K: results differ from the exact ones by at most
+    in float32, one chain along K: results differ from the exact ones by at most::
 
         2^-24 * (K + 3) * sum |a| |b|.
 
@@ -75,9 +75,8 @@ def _check(
     block_size: int,
 ) -> None:
     require_tensors(a_codes=a_codes, a_scales=a_scales, b_codes=b_codes, b_scales=b_scales)
-    for name, format in (("a_format", a_format), ("b_format", b_format)):
-        if format not in FORMATS:
-            raise ValueError(f"{name} must be one of {', '.join(FORMATS)}, got {format!r}")
+    require_one_of(FORMATS, a_format=a_format, b_format=b_format)
+    require_count("block_size", block_size, at_least=1)
     if a_scales.dim() != 2:
         raise ValueError(f"a_scales must have shape [rows, blocks], got {list(a_scales.shape)}")
     depth = a_scales.shape[1] * block_size

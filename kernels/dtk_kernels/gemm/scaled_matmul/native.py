@@ -23,7 +23,7 @@ def scaled_matmul(
 ) -> torch.Tensor:
     """Return `A @ B.T` of the dequantised operands."""
     require_cpu(a_codes=a_codes)
-    output = torch.empty((a_codes.shape[0], b_codes.shape[0]), dtype=torch.float32)
+    output = a_codes.new_empty((a_codes.shape[0], b_codes.shape[0]), dtype=torch.float32)
     a_factors, b_factors = a_scales.to(torch.float32), b_scales.to(torch.float32)
     _native.scaled_matmul(
         view(a_codes),
@@ -43,4 +43,5 @@ def _values(format: str) -> torch.Tensor:
     """Return the value of each code as it is stored: of 16 nibbles or 256 bytes."""
     values = FORMATS[format].values
     count = 16 if FORMATS[format].bits == 4 else 256
-    return torch.tensor([values[code % len(values)] for code in range(count)], dtype=torch.float32)
+    every = [values[code % len(values)] for code in range(count)]
+    return torch.tensor(every, dtype=torch.float32, device="cpu")  # whatever the default device

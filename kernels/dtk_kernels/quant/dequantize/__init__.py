@@ -47,7 +47,7 @@ def dequantize(
         NotImplementedError: The named implementation is missing here.
     """
     layout = resolve(format, block, None)
-    block_scales, shared = scales if isinstance(scales, NvScales) else (scales, None)
+    block_scales, shared = _parts(scales)
     if format != layout.format:
         _require_dtype_of_preset(block_scales, layout.scale_format, format)
     result: torch.Tensor = OPERATION(
@@ -56,11 +56,23 @@ def dequantize(
     return result
 
 
+def _parts(scales: Scales) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if not isinstance(scales, NvScales):
+        if not isinstance(scales, torch.Tensor):
+            raise TypeError(f"scales must be a tensor or NvScales, got {type(scales).__name__}")
+        return scales, None
+    require_tensors(**{"scales.block": scales.block, "scales.tensor": scales.tensor})
+    if scales.tensor.dim():
+        raise ValueError(f"scales.tensor must have shape [], got {list(scales.tensor.shape)}")
+    require_dtype((torch.float32,), **{"scales.tensor": scales.tensor})
+    return scales
+
+
 def _require_dtype_of_preset(scales: torch.Tensor, scale_format: str, format: str) -> None:
-    require_tensors(scales=scales)
     wanted = scale_dtype(scale_format)
     if scales.dtype != wanted:
-        raise ValueError(f"scales must be {wanted} for format {format!r}, got {scales.dtype}")
+        wanted_name, name = (str(dtype).removeprefix("torch.") for dtype in (wanted, scales.dtype))
+        raise ValueError(f"scales must be {wanted_name} for format {format!r}, got {name}")
 
 
 def _check(

@@ -28,9 +28,9 @@ def dequantize(
 ) -> torch.Tensor:
     """Return the float32 values of the codes times their block's scale."""
     require_cpu(codes=codes)
-    values = torch.empty(codes.shape, dtype=torch.float32)
+    values = codes.new_empty(codes.shape, dtype=torch.float32)
     dense, dense_scales = codes.contiguous(), scales.contiguous()
-    shared = 1.0 if tensor_scale is None else float(tensor_scale)
+    shared = 1.0 if tensor_scale is None else float(tensor_scale.detach())
     _native.dequantize(
         view(as_matrices(dense)),
         view(dense_scales),

@@ -39,7 +39,7 @@ def prepare(
 ) -> NativeCall[torch.Tensor]:
     """Return the call that fills the values."""
     require_cpu(x=x)
-    values = torch.empty(x.shape, dtype=x.dtype)
+    values = x.new_empty(x.shape)
     matrices = as_matrices(x)
     random = None if random_bits is None else random_bits.contiguous()
     arguments = (

@@ -6,6 +6,7 @@ from dtk_kernels._checks import (
     FLOAT_DTYPES,
     require_count,
     require_dtype,
+    require_flag,
     require_same_device,
     require_tensors,
 )
@@ -45,6 +46,7 @@ def hadamard(
 
     Raises:
         ValueError: A shape, dtype, device or size does not fit.
+        TypeError: An argument is of the wrong type.
         NotImplementedError: The named implementation is missing here.
     """
     result: torch.Tensor = OPERATION(implementation, x, signs, size=size, inverse=inverse)
@@ -56,6 +58,7 @@ def _check(x: torch.Tensor, signs: torch.Tensor, *, size: int, inverse: bool = F
     require_tensors(signs=signs)
     require_dtype(FLOAT_DTYPES, x=x)
     require_dtype((torch.float32,), signs=signs)
+    require_flag(inverse=inverse)
     require_count("size", size, at_least=1)
     if size > MAX_SIZE or size & (size - 1):
         raise ValueError(f"size must be a power of two, at most {MAX_SIZE}, got {size}")

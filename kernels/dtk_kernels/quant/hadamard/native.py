@@ -12,7 +12,7 @@ __all__ = ["hadamard"]
 def hadamard(x: torch.Tensor, signs: torch.Tensor, *, size: int, inverse: bool = False) -> torch.Tensor:
     """Return the blocks of the last dim, transformed or transformed back."""
     require_cpu(x=x)
-    values = torch.empty(x.shape, dtype=x.dtype)
+    values = x.new_empty(x.shape)
     rows, dense_signs = as_rows(x), signs.contiguous()
     _native.hadamard(view(rows), view(dense_signs), inverse, view(values))
     return values

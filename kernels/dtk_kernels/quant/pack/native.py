@@ -12,7 +12,7 @@ __all__ = ["pack"]
 def pack(codes: torch.Tensor) -> torch.Tensor:
     """Return two codes in each byte, the first one in the low nibble."""
     require_cpu(codes=codes)
-    packed = torch.empty((*codes.shape[:-1], (codes.shape[-1] + 1) // 2), dtype=torch.uint8)
+    packed = codes.new_empty((*codes.shape[:-1], (codes.shape[-1] + 1) // 2), dtype=torch.uint8)
     dense = as_rows(codes).contiguous()
     _native.pack(view(dense), view(packed))
     return packed

@@ -12,6 +12,7 @@ from dtk_kernels.quant._scale_rules import block_factors, block_scales, tensor_s
 __all__ = ["quantize"]
 
 
+@torch.no_grad()  # as all implementations: a gradient through the scales alone would be no one's wish
 def quantize(
     x: torch.Tensor,
     format: str,

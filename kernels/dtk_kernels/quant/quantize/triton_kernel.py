@@ -229,7 +229,7 @@ def rounded_to_format(
 
 
 def _one(x: torch.Tensor, *, needed: bool) -> torch.Tensor:
-    return torch.ones((), device=x.device) if needed else x.new_empty((), dtype=torch.float32)
+    return x.new_ones((), dtype=torch.float32) if needed else x.new_empty((), dtype=torch.float32)
 
 
 def _as_loaded(tensor: torch.Tensor) -> torch.Tensor:

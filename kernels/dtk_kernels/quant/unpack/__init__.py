@@ -2,7 +2,7 @@
 
 import torch
 
-from dtk_kernels._checks import require_count, require_dtype
+from dtk_kernels._checks import require_count, require_dtype, require_flag
 from dtk_kernels._operation import Operation
 from dtk_kernels.quant._arguments import check_elements
 
@@ -25,6 +25,7 @@ def unpack(
 
     Raises:
         ValueError: Shape, dtype or count does not fit.
+        TypeError: An argument is of the wrong type.
         NotImplementedError: The named implementation is missing here.
     """
     result: torch.Tensor = OPERATION(implementation, packed, count, signed=signed)
@@ -35,6 +36,7 @@ def _check(packed: torch.Tensor, count: int, *, signed: bool = False) -> None:
     check_elements(packed=packed)
     require_dtype((torch.uint8,), packed=packed)
     require_count("count", count)
+    require_flag(signed=signed)
     if packed.shape[-1] != (count + 1) // 2:
         raise ValueError(
             f"count must be {2 * packed.shape[-1]} or one less for packed of shape {list(packed.shape)},"

@@ -12,7 +12,7 @@ __all__ = ["unpack"]
 def unpack(packed: torch.Tensor, count: int, *, signed: bool = False) -> torch.Tensor:
     """Return the low and the high nibble of each byte, one after the other."""
     require_cpu(packed=packed)
-    codes = torch.empty((*packed.shape[:-1], count), dtype=torch.int8 if signed else torch.uint8)
+    codes = packed.new_empty((*packed.shape[:-1], count), dtype=torch.int8 if signed else torch.uint8)
     dense = packed.contiguous()
     _native.unpack(view(dense), view(as_rows(codes)), signed)
     return codes
