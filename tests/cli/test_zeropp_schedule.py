@@ -1,5 +1,6 @@
 """`dtk zeropp schedule`: the JSON contract, the explanation, files, timelines, Ctrl-C, and bad input."""
 
+import io
 import json
 import re
 import signal
@@ -283,8 +284,11 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
         (("--schedule", "optimal", "--micro-batches", "90000"), "at most 1000000 actions can be scheduled"),
         (("--timeline", "picture.bmp"), "--timeline: no format of that name (got 'picture.bmp')"),
         (("--timeline", "/no/such/folder/t.svg"), "--timeline: the folder does not exist"),
-        (("--file", "/no/such/file"), "--file: cannot read the file"),
-        (("--file", "/"), "--file: is not a regular file"),
+        (
+            ("--file", "/no/such/file"),
+            "--file: cannot read the file: No such file or directory (got '/no/such/file')",
+        ),
+        (("--file", "/"), "--file: is not a regular file (got '/'); name a file, or - for standard input"),
         (("--file", "x.csv", "--schedule", "1f1b"), "--file: give a schedule's name or a file, not both"),
         (("--set", "ranks=4"), "ranks: unknown key"),
     ],
@@ -302,6 +306,10 @@ def test_bad_input_is_one_clear_line(
     ("text", "message"),
     [
         (GOOD.replace(",1W1", ""), "s.csv: rank 1: 1W1 is missing"),
+        (
+            GOOD.replace("1W1", "1W3"),
+            "s.csv: rank 0: 0F2 is missing; 1W3 on rank 1, position 5, makes it 4 micro-batches",
+        ),
         (GOOD.replace(",0I1", ",0I1,0I1"), "s.csv: rank 0"),
         (GOOD.replace("1I0,1F1", "1F1,1F0,1I0"), "s.csv: rank 1"),
         (GOOD.replace("1F1,1I1", "1I1,1F1"), "s.csv: rank 1"),
@@ -328,6 +336,15 @@ def test_a_wrong_file_is_one_clear_line(
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert err.startswith(f"dtk: {message}")
+
+
+def test_dash_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode("utf-8-sig"))))
+    assert data_of(capsys, "--file", "-")["schedule"] == "stdin"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD.replace(",1W1", "").encode())))
+    assert schedule(capsys, "--file", "-") == (2, "", "dtk: stdin: rank 1: 1W1 is missing\n")
 
 
 def test_sizes_beside_a_file_must_be_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

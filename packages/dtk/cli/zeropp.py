@@ -57,7 +57,9 @@ def schedule(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="Read the schedule from a file in torch's notation, one line a rank."),
+        typer.Option(
+            "--file", help="Read the schedule from a file (- is stdin) in torch's notation, one line a rank."
+        ),
     ] = None,
     pp: PipelineRanksOption = None,
     chunks: ChunksOption = None,

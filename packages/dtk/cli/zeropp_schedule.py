@@ -1,6 +1,7 @@
 """What `dtk zeropp schedule` does once its options are known."""
 
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ _QUANTITIES: Final = {
     "peak_activation_chunks": "chunks held",
     "gathers": "gathers of a rank",
 }
+_STDIN: Final = Path("-")
 _DRAWING_COLUMNS = 120  # in JSON, where no terminal says how wide it is
 
 
@@ -75,8 +77,9 @@ def run(request: Request, output: Output) -> tuple[ScheduleReport, dict[str, Any
             )
     else:
         text = _read(request.file)
-        with naming_options(request.file.name):
-            report = report_file(request.settings, text, request.file.name)
+        name = "stdin" if request.file == _STDIN else request.file.name
+        with naming_options(name):
+            report = report_file(request.settings, text, name)
         _check_sizes(report, request.flags)
     for warning in report.warnings:
         _log.warning("%s", warning)
@@ -85,11 +88,15 @@ def run(request: Request, output: Output) -> tuple[ScheduleReport, dict[str, Any
 
 def _read(file: Path) -> str:
     try:
+        if file == _STDIN:
+            return sys.stdin.buffer.read().decode("utf-8-sig")
         if file.exists() and not file.is_file():
-            raise InputError("is not a regular file", field="--file", value=str(file))
+            hint = "name a file, or - for standard input"
+            raise InputError("is not a regular file", field="--file", value=str(file), hint=hint)
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the file: {error}", field="--file", value=str(file)) from error
+        reason = error.reason if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise InputError(f"cannot read the file: {reason}", field="--file", value=str(file)) from error
 
 
 def _check_sizes(report: ScheduleReport, flags: Mapping[str, Any]) -> None:

@@ -137,7 +137,21 @@ def _check_complete(listing: Listing) -> None:
             continue
         else:
             missing = f"{stage}W{microbatch}"
-        raise InputError(f"{missing} is missing", field=f"rank {schedule.rank_of_stage[stage]}")
+        hint = _why_expected(listing, microbatch)
+        raise InputError(f"{missing} is missing", field=f"rank {schedule.rank_of_stage[stage]}", hint=hint)
+
+
+def _why_expected(listing: Listing, microbatch: int) -> str | None:
+    """Name the action that sets M, if no stage has a forward of this micro-batch: it may be the wrong one."""
+    schedule = listing.schedule
+    last = schedule.num_microbatches - 1
+    if any(stage * (last + 1) + microbatch in listing.forward for stage in range(schedule.num_stages)):
+        return None
+    for rank, row in enumerate(schedule.actions):
+        for position, action in enumerate(row):
+            if any(part.microbatch == last for part in action.parts):
+                return f"{action} on rank {rank}, position {position}, makes it {last + 1} micro-batches"
+    return None
 
 
 def check_order(listing: Listing) -> None:
