@@ -1,0 +1,61 @@
+"""Checks of FP4 pre-training (arXiv 2502.11458): what number formats and block scales do to random data.
+
+Left out: training, for which dtk has no recipes yet. The body of the paper is not publicly confirmed.
+"""
+
+from dtk.repro.checks import Observed, Plot, RunContext, Series
+from dtk.repro.values import Model
+
+__all__ = ["QuantizationScheme", "gaussian_error"]
+
+
+class QuantizationScheme(Model):
+    """A number format with its blocks and scales, as `dtk_kernels.quant` takes them.
+
+    Attributes:
+        name: For people.
+        format: An element format or a preset.
+        block: Rows and columns of a block; left out for a preset.
+        scale_format: Left out for the format's usual one.
+        error: Mean squared error over mean square on N(0, 1) data, from the table that is checked.
+    """
+
+    name: str
+    format: str
+    error: float
+    block: tuple[int, int] | None = None
+    scale_format: str | None = None
+
+
+def gaussian_error(
+    context: RunContext, *, rows: int, columns: int, schemes: list[QuantizationScheme]
+) -> Observed:
+    """The largest difference, in percent, of measured from tabulated errors on N(0, 1) data."""
+    import torch
+
+    from dtk_kernels.quant import fake_quantize
+
+    generator = torch.Generator().manual_seed(context.torch_seed("gaussian_error"))
+    data = torch.randn(rows, columns, generator=generator)
+    power = data.double().square().sum()
+    errors, differences = {}, {}
+    for scheme in schemes:
+        block = ... if scheme.block is None else scheme.block
+        rounded = fake_quantize(data, scheme.format, block=block, scale_format=scheme.scale_format)
+        error = float((rounded.double() - data.double()).square().sum() / power)
+        errors[scheme.name] = error
+        differences[scheme.name] = 100 * abs(error / scheme.error - 1)
+    tabulated = tuple(scheme.error for scheme in schemes)
+    plot = Plot(
+        title="Error of number formats on Gaussian data",
+        x_label="scheme",
+        y_label="mean squared error / mean square",
+        y_scale="log",
+        series=(
+            Series(name="here", x=tuple(errors), y=tuple(errors.values()), style="bars", basis="measured"),
+            Series(name="table", x=tuple(errors), y=tabulated, style="bars", basis="measured"),
+        ),
+    )
+    return Observed(
+        value=max(differences.values()), basis="measured", details={"errors": errors}, plots=(plot,)
+    )
