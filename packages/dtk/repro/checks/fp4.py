@@ -45,17 +45,34 @@ def gaussian_error(
         error = float((rounded.double() - data.double()).square().sum() / power)
         errors[scheme.name] = error
         differences[scheme.name] = 100 * abs(error / scheme.error - 1)
-    tabulated = tuple(scheme.error for scheme in schemes)
-    plot = Plot(
-        title="Error of number formats on Gaussian data",
-        x_label="scheme",
-        y_label="mean squared error / mean square",
-        y_scale="log",
-        series=(
-            Series(name="here", x=tuple(errors), y=tuple(errors.values()), style="bars", basis="measured"),
-            Series(name="table", x=tuple(errors), y=tabulated, style="bars", basis="measured"),
-        ),
-    )
     return Observed(
-        value=max(differences.values()), basis="measured", details={"errors": errors}, plots=(plot,)
+        value=max(differences.values()),
+        basis="measured",
+        details={"errors": errors},
+        plots=(_plot(schemes, errors),),
+    )
+
+
+def _plot(schemes: list[QuantizationScheme], errors: dict[str, float]) -> Plot:
+    by_format: dict[str, list[QuantizationScheme]] = {}
+    for scheme in schemes:
+        by_format.setdefault(scheme.format, []).append(scheme)
+    points = [
+        Series(
+            name=name,
+            x=tuple(scheme.error for scheme in group),
+            y=tuple(errors[scheme.name] for scheme in group),
+            style="points",
+            basis="measured",
+        )
+        for name, group in by_format.items()
+    ]
+    ends = min(scheme.error for scheme in schemes), max(scheme.error for scheme in schemes)
+    return Plot(
+        title="Mean squared error over mean square of Gaussian data",
+        x_label="in the table",
+        y_label="here",
+        x_scale="log",
+        y_scale="log",
+        series=(*points, Series(name="equal to the table", x=ends, y=ends, basis="measured")),
     )
