@@ -88,6 +88,35 @@ def test_the_searched_schedule_is_not_worse_than_what_fits(unit: int) -> None:
 
 
 @pytest.mark.native
+@pytest.mark.parametrize("unit", [4, 8])
+@pytest.mark.parametrize("memory_chunks", [8, 16])
+def test_nor_where_gathers_and_reductions_take_time(unit: int, memory_chunks: int) -> None:
+    config = ZeroppConfig(
+        chunks=2,
+        unit=unit,
+        gather_time_s=(1.0,),
+        reduce_time_s=(0.5,),
+        memory_chunks=memory_chunks,
+        effort=EFFORT,
+    )
+    rows = by_name(compare_schedules(config))
+    best = rows["optimal"].report
+    assert rows["optimal"].peak_activation_chunks <= memory_chunks
+    fitting = [
+        row.report.simulation.makespan_ns
+        for row in rows.values()
+        if row.num_chunks == 2 and row.peak_activation_chunks <= memory_chunks and row.name != "dualpipe-v"
+    ]
+    assert best.simulation.makespan_ns <= min(fitting)
+    assert best.schedule.name == "optimal"
+    assert best.planning_note.startswith("planned as if gathers")
+    if unit == 8 and memory_chunks == 16:
+        assert best.simulation == rows["zeropp"].report.simulation
+        assert best.schedule.settings["order_of"] == "zeropp"
+        assert best.planning_note.endswith("the order of zeropp is shorter and was taken")
+
+
+@pytest.mark.native
 def test_a_memory_that_nothing_meets_is_refused_before_anything_else() -> None:
     told: list[str] = []
     config = ZeroppConfig(pp=2, chunks=3, micro_batches=4, memory_chunks=2)

@@ -131,8 +131,8 @@ def _search_note(row: ComparedSchedule) -> str:
         return ""
     found = "nothing is shorter" if search.proven else f"{search.gap:.2%} above the lower bound at most"
     ended = "; Ctrl-C ended the search" if search.interrupted else ""
-    if search.makespan_ns != row.report.simulation.makespan_ns:
-        ended += "; planned as if gathers, reductions and the optimizer step took no time"
+    if row.report.planning_note:
+        ended += f"; {row.report.planning_note}"
     return f"within {row.report.memory_chunks} chunk activations a rank, {found}{ended}"
 
 

@@ -243,8 +243,8 @@ def _show_bound(console: Console, report: ScheduleReport) -> None:
         f"{format_time(search.lower_bound_ns)}: {found} ({search.evaluations} orders timed{ended})",
         soft_wrap=True,
     )
-    if search.makespan_ns != report.simulation.makespan_ns:
-        console.print("the search plans as if gathers, reductions and the optimizer step took no time")
+    if report.planning_note:
+        console.print(report.planning_note, soft_wrap=True)
 
 
 def _formula_line(check: FormulaCheck) -> str:

@@ -1,7 +1,7 @@
 """From settings to a schedule whose parameters are gathered and whose gradients are reduced."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dtk.pipeline.action import PARAMETER_KINDS, Kind
@@ -10,6 +10,7 @@ from dtk.pipeline.generators.registry import SCHEDULES, make_schedule
 from dtk.pipeline.lowering import add_parameters
 from dtk.pipeline.optimal import OptimalSchedule, SchedulingProblem, optimal_schedule
 from dtk.pipeline.schedule import Schedule, loop_placement
+from dtk.pipeline.simulate import simulate
 from dtk.zeropp.config import OPTIMAL, ZeroppConfig
 
 __all__ = [
@@ -151,6 +152,10 @@ def make_optimal(
 ) -> Made:
     """Return the best schedule found within the memory.
 
+    The search counts neither gathers nor reductions nor the optimizer step. Where these take time and a named
+    schedule that fits the memory is shorter with them, its order is returned; `order_of` in the schedule's
+    settings names it.
+
     Args:
         config: Sizes, memory and effort.
         num_chunks: V.
@@ -162,6 +167,7 @@ def make_optimal(
         InputError: If no schedule meets the memory limit.
         RunFailedError: If the compiled search is missing.
     """
+    beside = list(beside)
     memory = check_memory(config, num_chunks, costs)
     search = optimal_schedule(
         num_ranks=config.pp,
@@ -174,4 +180,29 @@ def make_optimal(
         beside=beside,
     )
     lowered, resident = lower(config, search.schedule)
-    return Made(lowered, costs, resident, search, memory)
+    found = Made(lowered, costs, resident, search, memory)
+    if not any((*costs.unshard_ns, *costs.reduce_grad_ns, *costs.optimizer_ns)):
+        return found
+    named = [
+        make_schedule(name, num_ranks=config.pp, num_chunks=num_chunks, num_microbatches=config.micro_batches)
+        for name, generator in SCHEDULES.items()
+        if generator.takes(num_chunks)
+    ]
+    return _shortest_within_memory(config, found, [*beside, *named])
+
+
+def _shortest_within_memory(config: ZeroppConfig, found: Made, named: Iterable[Schedule]) -> Made:
+    """Return what was found, or a named schedule that ends earlier once everything is simulated."""
+    best, end_ns = found, simulate(found.schedule, found.costs).makespan_ns
+    for schedule in named:
+        lowered, resident = lower(config, schedule.compute_only())
+        if resident != found.resident_chunks:  # as many gathered at once, or it would take more memory
+            continue
+        simulation = simulate(lowered, found.costs)
+        if max(simulation.peak_activation_chunks) > (found.memory_chunks or 0):
+            continue
+        if simulation.makespan_ns < end_ns:
+            end_ns = simulation.makespan_ns
+            settings = {"order_of": lowered.name, **lowered.settings}
+            best = replace(found, schedule=replace(lowered, name=OPTIMAL, settings=settings))
+    return best

@@ -60,6 +60,16 @@ class ScheduleReport:
         """Whether Ctrl-C ended its search early."""
         return self.search is not None and self.search.interrupted
 
+    @property
+    def planning_note(self) -> str:
+        """What the search for it left out of account, and what that led to; empty if nothing."""
+        if self.search is None or self.search.makespan_ns == self.simulation.makespan_ns:
+            return ""
+        note = "planned as if gathers, reductions and the optimizer step took no time"
+        if named := self.schedule.settings.get("order_of"):
+            note += f"; with these, the order of {named} is shorter and was taken"
+        return note
+
     @cached_property
     def num_chunks(self) -> int:
         """The most stages that a rank has, V."""
