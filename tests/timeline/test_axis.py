@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtk.timeline.axis import format_amount, format_time, ticks
+from dtk.timeline.axis import format_amount, format_time, format_times, ticks
 
 
 @given(st.integers(0, 2**60), st.integers(1, 30))
@@ -46,6 +46,13 @@ def test_there_are_ticks_enough(end_ns: int, at_most: int) -> None:
 )
 def test_times(time: int | Fraction, text: str) -> None:
     assert format_time(time) == text
+
+
+def test_times_of_a_column_share_the_unit_of_the_shortest() -> None:
+    assert format_times([1_075_200_000, 0, 985_600_000]) == ["1075 ms", "0 ms", "986 ms"]
+    assert format_times([2_000_000_000, 3_500_000_000]) == ["2 s", "3.5 s"]
+    assert format_times([]) == []
+    assert format_times([0]) == ["0 ns"]
 
 
 @pytest.mark.parametrize(

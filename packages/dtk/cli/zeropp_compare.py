@@ -14,7 +14,7 @@ from dtk.cli.table import print_rows
 from dtk.cli.zeropp_errors import naming_options
 from dtk.errors import RunFailedError
 from dtk.repro.environment import capture_environment
-from dtk.timeline.axis import format_time
+from dtk.timeline.axis import format_time, format_times
 from dtk.zeropp.comparison import ComparedSchedule, Comparison, compare_schedules
 from dtk.zeropp.config import ZeroppConfig
 
@@ -95,11 +95,12 @@ def _number(value: Fraction) -> int | float:
 
 def show(console: Console, comparison: Comparison) -> None:
     """Print the table and what is to be said about its rows."""
+    makespans = format_times([row.report.simulation.makespan_ns for row in comparison.rows])
     rows = [
         [
             row.name,
             str(row.num_chunks),
-            format_time(row.report.simulation.makespan_ns),
+            makespan,
             f"{float(row.report.simulation.bubble_ratio):.2%}",
             f"{_number(row.peak_activation_chunks):g}",
             f"{_number(row.gathered_chunks):g}",
@@ -107,7 +108,7 @@ def show(console: Console, comparison: Comparison) -> None:
             f"{comparison.gap(row):.2%}",
             f"{comparison.against_best(row) - 1:.2%}",
         ]
-        for row in comparison.rows
+        for row, makespan in zip(comparison.rows, makespans, strict=True)
     ]
     title = "Chunks of the rank with most; held as activations, from F to W (simulated)"
     print_rows(console, title, _NAMES, rows)

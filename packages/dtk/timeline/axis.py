@@ -1,9 +1,10 @@
 """Times and amounts as people read them: round ticks, one unit for a whole axis."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-__all__ = ["Tick", "format_amount", "format_time", "ticks"]
+__all__ = ["Tick", "format_amount", "format_time", "format_times", "ticks"]
 
 _TIME_UNITS: Final = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _BYTE_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -32,6 +33,12 @@ def format_time(time_ns: int | Fraction) -> str:
     """Return a time with its unit, three significant digits at least and no zeros behind the point."""
     scale, unit = _time_unit(time_ns)
     return f"{_short(Fraction(time_ns) / scale)} {unit}"
+
+
+def format_times(times_ns: Sequence[int]) -> list[str]:
+    """Return times in one unit, that of the shortest, so that a column of them can be read at a glance."""
+    scale, unit = _time_unit(min((time for time in times_ns if time), default=0))
+    return [f"{_short(Fraction(time, scale))} {unit}" for time in times_ns]
 
 
 def format_amount(value: float, unit: str) -> str:
