@@ -29,7 +29,7 @@ def interleaved(
     check_positive("group_size", size)
     if size < num_ranks:
         raise InputError(
-            f"must be num_ranks ({num_ranks}) or more: ranks can deadlock on smaller groups",
+            f"must be the number of ranks ({num_ranks}) or more: ranks can deadlock on smaller groups",
             field="group_size",
             value=group_size,
         )
