@@ -144,6 +144,24 @@ def test_a_nan_scale_shows_and_unlisted_ones_do_not(format: str, num_scales: int
 
 
 @pytest.mark.parametrize("format", CODE_DTYPES)
+@pytest.mark.parametrize("exponent", [0, 1, 2, 127, 240, 255])
+def test_powers_of_two_at_both_ends(format: str, exponent: int) -> None:
+    """Tokens whose values are all 1: the output is the scales of the four blocks of channels."""
+    biased = torch.tensor([exponent, 128, 3, exponent], dtype=torch.uint8)
+    value_scales = biased.view(torch.float8_e8m0fnu).expand(1, 1, 37, 4).contiguous()
+    key_scales = torch.full_like(value_scales, 1.0)
+    ones, _ = quantize(torch.ones(1, 1, 37, 128), format, block=(1, 32), scale_format="e8m0")
+    one_is_worth = FORMATS[format].values[int(ones.view(torch.uint8)[0, 0, 0, 0])]
+    stored = pack(ones) if format == "e2m1" else ones
+    query, table = torch.zeros(1, 3, 128), torch.zeros(1, 1, 1, dtype=INT)
+    arguments = (query, stored, stored, key_scales, value_scales, table, torch.full_like(table, 32))
+    output, _ = quantized_decode_attention(*arguments, format=format, implementation="native")
+    powers = torch.tensor([2.0 ** (int(e) - 127) if e < 255 else float("nan") for e in biased])
+    wanted = (powers * one_is_worth).repeat_interleave(32)
+    torch.testing.assert_close(output[0], wanted.expand(3, -1), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("format", CODE_DTYPES)
 def test_reference_and_workers_agree(format: str) -> None:
     problem = make(format, head_dim=96, group_size=3, block_size=16, num_scales=3, scale_format="e8m0")
     native = quantized_decode_attention(*problem, format=format, implementation="native")
