@@ -124,3 +124,18 @@ def test_the_search_uses_its_own_settings_only() -> None:
     config = ZeroppConfig(schedule="optimal", pp=2, micro_batches=2, memory_chunks=3, effort=1000, unit=4)
     report = report_schedule(config)
     assert (report.warnings, report.memory_chunks) == (("optimal does not use unit=4",), 3)
+
+
+@pytest.mark.native
+def test_nothing_is_called_proven_that_gathers_lengthen() -> None:
+    base = ZeroppConfig(schedule="optimal", pp=4, chunks=1, micro_batches=8, effort=1_000_000)
+    free, gathered = (
+        report_schedule(base.model_copy(update={"gather_time_s": (seconds,)})) for seconds in (0.0, 0.5)
+    )
+    assert (free.proven, free.gap_within_memory) == (True, 0.0)
+    assert gathered.search is not None
+    assert gathered.search.proven
+    assert not gathered.proven
+    assert gathered.gap_within_memory is not None
+    assert gathered.gap_within_memory > 0
+    assert report_schedule(base.model_copy(update={"schedule": "1f1b"})).gap_within_memory is None

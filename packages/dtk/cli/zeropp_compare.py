@@ -84,7 +84,7 @@ def _row_data(comparison: Comparison, row: ComparedSchedule) -> dict[str, Any]:
         "lower_bound_s": row.report.lower_bound_ns / 1e9,
         "gap_to_lower_bound": comparison.gap(row),
         "times_best": comparison.against_best(row),
-        "proven_within_memory": None if search is None else search.proven,
+        "proven_within_memory": None if search is None else row.report.proven,
         "note": row.note,
     }
 
@@ -130,7 +130,8 @@ def _search_note(row: ComparedSchedule) -> str:
     search = row.report.search
     if search is None:
         return ""
-    found = "nothing is shorter" if search.proven else f"{search.gap:.2%} above the lower bound at most"
+    gap = f"{row.report.gap_within_memory:.2%} above the lower bound at most"
+    found = "nothing is shorter" if row.report.proven else gap
     ended = "; Ctrl-C ended the search" if search.interrupted else ""
     if row.report.planning_note:
         ended += f"; {row.report.planning_note}"

@@ -153,8 +153,8 @@ def _search_data(report: ScheduleReport) -> dict[str, Any] | None:
         "memory_chunks": report.memory_chunks,
         "makespan_s": _seconds(search.makespan_ns),
         "lower_bound_s": _seconds(search.lower_bound_ns),
-        "gap_to_lower_bound": search.gap,
-        "proven": search.proven,
+        "gap_to_lower_bound": report.gap_within_memory,
+        "proven": report.proven,
         "evaluations": search.evaluations,
         "interrupted": search.interrupted,
     }
@@ -236,7 +236,9 @@ def _show_bound(console: Console, report: ScheduleReport) -> None:
     console.print(f"lower bound {bound} (analytic), gap {report.gap:.2%}{tight}", soft_wrap=True)
     if (search := report.search) is None:
         return
-    found = "proven: nothing is shorter" if search.proven else f"{search.gap:.2%} above it at most"
+    found = (
+        "proven: nothing is shorter" if report.proven else f"{report.gap_within_memory:.2%} above it at most"
+    )
     ended = "; Ctrl-C ended the search" if search.interrupted else ""
     console.print(
         f"within {report.memory_chunks} chunk activations a rank the bound is "

@@ -56,6 +56,19 @@ class ScheduleReport:
         return self.simulation.makespan_ns / self.lower_bound_ns - 1 if self.lower_bound_ns else 0.0
 
     @property
+    def gap_within_memory(self) -> float | None:
+        """Of `optimal`, how much longer the simulated time is than the bound within its memory, as a share."""
+        if self.search is None:
+            return None
+        bound = self.search.lower_bound_ns
+        return self.simulation.makespan_ns / bound - 1 if bound else 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether no schedule within its memory is shorter, gathers and all the rest counted."""
+        return self.search is not None and self.simulation.makespan_ns == self.search.lower_bound_ns
+
+    @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended its search early."""
         return self.search is not None and self.search.interrupted
