@@ -57,7 +57,7 @@ class ScheduleReport:
 
     @property
     def gap_within_memory(self) -> float | None:
-        """Of `optimal`, how much longer the simulated time is than the bound within its memory, as a share."""
+        """Of `optimal`, by how much the simulated time exceeds the bound within its memory, as a share."""
         if self.search is None:
             return None
         bound = self.search.lower_bound_ns
