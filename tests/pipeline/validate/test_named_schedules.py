@@ -1,8 +1,9 @@
 """Every named schedule passes, at any size, with and without what the lowering passes add."""
 
-import time
+import sys
+from types import FrameType
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,17 +23,27 @@ def test_named_schedules_pass(schedule: Schedule, resident: int, lookahead: int,
         validate(add_transfers(lowered, receive=receive), resident_chunks=resident)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_time_grows_linearly() -> None:
-    """Sixteen times the actions take sixteen times as long, give or take; a quadratic step would take 256."""
+def test_work_grows_linearly() -> None:
+    """Four times the actions execute about four times the lines of Python; a quadratic step would take 16."""
 
-    def seconds(num_microbatches: int) -> float:
-        schedule = zeropp(32, 4, num_microbatches, unit=64)
-        start = time.process_time()
-        lowered = add_transfers(add_parameters(schedule))
-        validate(lowered)
-        validate(lowered, rendezvous=False)
-        return time.process_time() - start
+    def lines_executed(num_microbatches: int) -> int:
+        schedule = zeropp(4, 2, num_microbatches, unit=8)
+        count = 0
 
-    small = min(seconds(16) for _ in range(3))
-    assert seconds(256) < 64 * small
+        def counting(_frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal count
+            count += event == "line"
+            return counting
+
+        before = sys.gettrace()
+        sys.settrace(counting)
+        try:
+            lowered = add_transfers(add_parameters(schedule))
+            validate(lowered)
+            validate(lowered, rendezvous=False)
+        finally:
+            sys.settrace(before)
+        return count
+
+    few, many = lines_executed(16), lines_executed(64)
+    assert 3 * few < many < 5 * few
