@@ -1,7 +1,8 @@
 """Writes the reference pages that would rot if a person wrote them, each time the documentation is built.
 
 Commands come from Typer's tree, settings from their pydantic models, claims from the claims files, number
-formats from the kernels' table. The pages go to docs/reference/generated, which git ignores.
+formats from the kernels' table, figures of hardware from its catalogue. The pages go to
+docs/reference/generated, which git ignores.
 """
 
 import enum
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 import typer
+from hardware_figures import hardware_page
 from number_formats import formats_page
 
 from dtk.cli import config, main
@@ -202,7 +204,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _write_pages(app: "Sphinx") -> None:
-    pages = {"cli.md": cli_page(), "formats.md": formats_page()}
+    pages = {"cli.md": cli_page(), "formats.md": formats_page(), "hardware.md": hardware_page()}
     pages |= {f"config-{name}.md": config_page(name, model) for name, model in config.SECTIONS.items()}
     pages |= {f"claims-{paper.paper}.md": claims_page(paper) for paper in load_papers()}
     folder = Path(app.srcdir) / "reference" / "generated"

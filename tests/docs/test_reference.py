@@ -6,10 +6,12 @@ from pathlib import Path
 import dtk_reference
 import pydantic
 import pytest
+from hardware_figures import hardware_page
 from number_formats import formats_page
 
 from dtk import units
 from dtk.cli.config import SECTIONS
+from dtk.hardware import Sourced, packaged_catalogue
 from dtk.repro.catalogue import load_papers
 from dtk.repro.claim import Paper
 from dtk_kernels.formats import FORMATS, Format
@@ -50,6 +52,18 @@ def test_every_claim_is_on_the_page(paper: Paper) -> None:
         assert page.count(f"## `{claim.id}`") == 1
         assert " ".join(claim.statement.split()) in page
     assert f"reference/generated/claims-{paper.paper}\n" in (ROOT / "docs" / "index.md").read_text()
+
+
+@pytest.mark.parametrize("entry", [*packaged_catalogue().entries()], ids=lambda entry: entry.name)
+def test_all_hardware_is_on_the_page_with_the_sources_of_its_figures(entry: Sourced) -> None:
+    page = hardware_page()
+    assert page.count(f"\n| `{entry.name}` |") == 1
+    sections = page.partition("## Sources")[2].split("\n### ")
+    section = next((text for text in sections if text.startswith(f"`{entry.name}`\n")), "")
+    for path, _ in entry.figures():
+        line = next(line for line in section.splitlines() if f"`{path}`" in line)
+        assert f"]({entry.source(path).url})" in line
+        assert ("*estimate*" in line) == entry.source(path).estimate
 
 
 @pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)

@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from dtk import __version__
-from dtk.cli import config, doctor, models, repro, scout, zeropp
+from dtk.cli import config, doctor, hardware, models, repro, scout, zeropp
 from dtk.cli.document import EXIT_INTERRUPTED, json_document
 from dtk.cli.streams import lost_stdout, stdout_works
 from dtk.configuration import input_error
@@ -50,6 +50,7 @@ def _root(
 
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
+app.add_typer(hardware.app, name="hardware")
 app.add_typer(scout.app, name="scout")
 app.add_typer(zeropp.app, name="zeropp")
 app.add_typer(repro.app, name="repro")

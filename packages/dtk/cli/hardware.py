@@ -1,0 +1,110 @@
+"""`dtk hardware`: which chips, links, nodes and clusters dtk knows, and where their figures come from."""
+
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dtk.cli.options import JsonOption, QuietOption, VerboseOption
+from dtk.cli.output import Output
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="List and show the hardware that dtk knows by name.")
+
+
+class Kind(StrEnum):
+    """The kinds of hardware in the catalogue."""
+
+    CHIP = "chip"
+    LINK = "link"
+    NODE = "node"
+    CLUSTER = "cluster"
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name of 'dtk hardware list'.")]
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", help="Your own hardware beside dtk's: TOML or YAML of the same form."),
+]
+KindOption = Annotated[Kind | None, typer.Option("--kind", help="Only hardware of this kind.")]
+
+
+@app.command("list")
+def list_hardware(
+    kind: KindOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List the chips, links, nodes and clusters that dtk knows by name."""
+    from dtk.hardware.catalogue import load_catalogue
+    from dtk.hardware.text import summary
+
+    output = Output("hardware list", as_json=as_json, quiet=quiet, verbose=verbose)
+    entries: list[dict[str, Any]] = [
+        {"name": one.name, "kind": one.kind, "aliases": list(one.aliases), "summary": summary(one)}
+        for one in load_catalogue(file).entries()
+        if kind in {None, one.kind}
+    ]
+
+    def show(console: Console) -> None:
+        table = Table("name", "kind", "", box=None, pad_edge=False)
+        for entry in entries:
+            table.add_row(entry["name"], entry["kind"], entry["summary"])
+        console.print(table)
+
+    output.finish({"hardware": entries}, basis="published", show=show)
+
+
+@app.command("show")
+def show_hardware(
+    name: NameArgument,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Show one chip, link, node or cluster: each figure, and the source it comes from."""
+    from dtk.hardware.catalogue import load_catalogue
+    from dtk.hardware.text import figure_text
+
+    output = Output("hardware show", as_json=as_json, quiet=quiet, verbose=verbose)
+    entry = load_catalogue(file).entry(name)
+    facts: dict[str, Any] = entry.model_dump(exclude={"sources"}, exclude_none=True)
+    figures: list[dict[str, Any]] = [
+        {"figure": path, "value": value, "source": entry.source(path).model_dump()}
+        for path, value in entry.figures()
+    ]
+
+    def show(console: Console) -> None:
+        numbers = {path.partition(".")[0] for path, _ in entry.figures()}
+        for field, value in facts.items():
+            if field not in numbers and value not in ((), ""):
+                console.print(f"{field}: {_plain(value)}", soft_wrap=True)
+        for source, group in groupby(figures, key=lambda figure: figure["source"]):
+            console.print()
+            for figure in group:
+                guess = " (estimate)" if source["estimate"] else ""
+                console.print(f"{figure['figure']}: {figure_text(figure['figure'], figure['value'])}{guess}")
+            for line in (source["note"], source["title"], source["url"], source["read_at"]):
+                if line:
+                    console.print(f"    {line}", soft_wrap=True)
+
+    output.finish({"kind": entry.kind, **facts, "figures": figures}, basis="published", show=show)
+
+
+def _plain(value: Any) -> str:
+    """Return a value as people write it, without Python's brackets and quotes."""
+    if isinstance(value, dict):
+        return " ".join(_plain(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return ", ".join(
+            f"({_plain(one)})" if isinstance(one, list | tuple) else _plain(one) for one in value
+        )
+    return str(value)

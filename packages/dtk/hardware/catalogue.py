@@ -1,0 +1,197 @@
+"""Finds hardware by name: the packaged catalogue, and files of users in the same form."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+from pydantic import BaseModel, ConfigDict
+
+from dtk.configuration import input_error, read_config_file
+from dtk.errors import InputError
+from dtk.hardware.model import Chip, Cluster, Link, Node
+from dtk.hardware.sources import Sourced
+
+__all__ = ["Catalogue", "load_catalogue", "packaged_catalogue"]
+
+EntryT = TypeVar("EntryT", bound=Sourced)
+
+
+class Catalogue(BaseModel):
+    """Hardware by name. A file holds the same tables, and `references` that its sources may name.
+
+    Attributes:
+        chips: Accelerators.
+        links: Links inside and between nodes.
+        nodes: Types of machines.
+        clusters: Groups of machines.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    chips: tuple[Chip, ...] = ()
+    links: tuple[Link, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    clusters: tuple[Cluster, ...] = ()
+
+    def entries(self) -> Iterator[Chip | Link | Node | Cluster]:
+        """Yield all entries: chips, links, nodes, clusters."""
+        yield from self.chips
+        yield from self.links
+        yield from self.nodes
+        yield from self.clusters
+
+    def chip(self, name: str) -> Chip:
+        """Return a chip by name or alias; raises `InputError` with the nearest name if there is none."""
+        return _find(self.chips, name, "chip")
+
+    def link(self, name: str) -> Link:
+        """Return a link by name or alias; raises `InputError` with the nearest name if there is none."""
+        return _find(self.links, name, "link")
+
+    def node(self, name: str) -> Node:
+        """Return a node type by name or alias; raises `InputError` with the nearest name if there is none."""
+        return _find(self.nodes, name, "node")
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster by name or alias; raises `InputError` with the nearest name if there is none."""
+        return _find(self.clusters, name, "cluster")
+
+    def entry(self, name: str) -> Chip | Link | Node | Cluster:
+        """Return an entry of any kind by name or alias; raises `InputError` if there is none."""
+        return _find(tuple(self.entries()), name, "hardware")
+
+    def network_bytes_per_s(self, node: Node) -> float:
+        """Return what a node sends at most through all its NICs together."""
+        return node.num_nics * self.link(node.network).bytes_per_s
+
+    def pair_bytes_per_s(self, node: Node) -> float:
+        """Return what one chip of a node sends to one other at most, with no one else sending."""
+        chip = self.chip(node.chip)
+        if node.topology == "host" or chip.fabric_bytes_per_s is None:
+            return self.link(chip.host_link).bytes_per_s
+        shares = node.num_chips - 1 if node.topology == "mesh" else 1
+        return chip.fabric_bytes_per_s / max(1, shares)
+
+    def extended(self, other: "Catalogue") -> "Catalogue":
+        """Return both together; entries of `other` replace those of the same name.
+
+        Raises:
+            InputError: If two entries answer to one name, or one names hardware that is not there.
+        """
+        replaced = {_folded(entry.name) for entry in other.entries()}
+        parts = {
+            field: (
+                *(entry for entry in getattr(self, field) if _folded(entry.name) not in replaced),
+                *getattr(other, field),
+            )
+            for field in Catalogue.model_fields
+        }
+        together = Catalogue(**parts)
+        together._check()
+        return together
+
+    def _check(self) -> None:
+        owners: dict[str, str] = {}
+        for entry in self.entries():
+            for name in {_folded(text) for text in (entry.name, *entry.aliases)}:
+                if name in owners:
+                    raise InputError(f"{entry.name} and {owners[name]} answer to one name", value=name)
+                owners[name] = entry.name
+        for chip in self.chips:
+            self.link(chip.host_link)
+            if chip.fabric is not None:
+                self.link(chip.fabric)
+        for node in self.nodes:
+            self.chip(node.chip)
+            self.link(node.network)
+        for cluster in self.clusters:
+            for group in cluster.groups:
+                self.node(group.node)
+            for link in cluster.links:
+                self.link(link.link)
+
+
+def _folded(name: str) -> str:
+    """Return a name without what people write differently: case, spaces, dashes, underscores, slashes."""
+    return "".join(letter for letter in name.lower() if letter not in " -_/")
+
+
+def _find(entries: tuple[EntryT, ...], name: str, kind: str) -> EntryT:
+    named = {_folded(text): entry for entry in entries for text in (entry.name, *entry.aliases)}
+    found = named.get(_folded(name))
+    if found is not None:
+        return found
+    near = get_close_matches(_folded(name), named, n=3, cutoff=0.5)
+    nearest = dict.fromkeys(named[text].name for text in near)
+    hint = f"do you mean {' or '.join(nearest)}?" if nearest else "'dtk hardware list' shows all"
+    raise InputError(f"unknown {kind}", field=kind, value=name, hint=hint)
+
+
+@cache
+def packaged_catalogue() -> Catalogue:
+    """Return the catalogue that comes with dtk."""
+    tables: dict[str, Any] = {"references": {}}
+    for file in sorted(_packaged_files(), key=lambda path: path.name):
+        for key, value in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            tables[key] = tables[key] | value if key == "references" else [*tables.get(key, []), *value]
+    return Catalogue().extended(_read(tables))
+
+
+def _packaged_files() -> Iterator[Any]:
+    folder = resources.files("dtk.hardware") / "catalogue"
+    return (file for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load_catalogue(file: Path | None = None) -> Catalogue:
+    """Return the packaged catalogue, with the entries of a TOML or YAML file beside or instead of its own.
+
+    Raises:
+        InputError: If the file cannot be read, or what it says cannot be.
+    """
+    if file is None:
+        return packaged_catalogue()
+    try:
+        return packaged_catalogue().extended(_read(read_config_file(file)))
+    except InputError as error:
+        field = "--file" if error.field in {None, "--config"} else f"--file: {error.field}"
+        raise InputError(error.message, field=field, value=error.value, hint=error.hint) from error
+
+
+def _read(tables: Mapping[str, Any]) -> Catalogue:
+    """Validate a file's tables, with the references that its sources name put in their place."""
+    content = dict(tables)
+    references = content.pop("references", {})
+    if not isinstance(references, Mapping):
+        raise InputError("must be a table", field="references", value=references)
+    for kind in Catalogue.model_fields:
+        if isinstance(content.get(kind), list):
+            content[kind] = [_with_sources(entry, references) for entry in content[kind]]
+    try:
+        return Catalogue.model_validate(content)
+    except pydantic.ValidationError as error:
+        raise input_error(error) from error
+
+
+def _with_sources(entry: Any, references: Mapping[str, Any]) -> Any:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("sources"), Mapping):
+        return entry
+    sources = {key: _resolved(source, references) for key, source in entry["sources"].items()}
+    return {**entry, "sources": sources}
+
+
+def _resolved(source: Any, references: Mapping[str, Any]) -> Any:
+    """Return a source in full: `"sheet"` or `{reference = "sheet", note = "..."}` take what `sheet` says."""
+    if isinstance(source, str):
+        return references.get(source, source)
+    if not isinstance(source, Mapping) or "reference" not in source:
+        return source
+    name = source["reference"]
+    if name not in references:
+        known = ", ".join(references) or "none"
+        raise InputError("unknown reference", field="sources", value=name, hint=f"the file has {known}")
+    return {**references[name], **{key: value for key, value in source.items() if key != "reference"}}

@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from dtk.cli.main import run
+
+
+def test_list_for_machines_and_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hardware", "list", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["basis"] == "published"
+    kinds = {entry["name"]: entry["kind"] for entry in document["data"]["hardware"]}
+    assert (kinds["A800-SXM-80GB"], kinds["PCIe-5"], kinds["DGX-2"]) == ("chip", "link", "node")
+    assert run(["hardware", "list", "--kind", "link"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + list(kinds.values()).count("link")
+
+
+def test_show_gives_base_units_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hardware", "show", "h800", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert (data["kind"], data["name"], data["memory_bytes"]) == ("chip", "H800-SXM-80GB", 80 * 2**30)
+    assert data["fabric_bytes_per_s"] == 200e9
+    figures = {figure["figure"]: figure for figure in data["figures"]}
+    assert figures["peak_flop_per_s.bf16"]["value"] == 989.4e12
+    assert figures["fabric_bytes_per_s"]["source"]["url"] == "https://arxiv.org/abs/2505.09343"
+
+
+def test_show_for_people_marks_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hardware", "show", "NVLink-3"]) == 0
+    out = capsys.readouterr().out
+    assert "bytes_per_s: 25GB/s\n" in out
+    assert "latency_s: 2us (estimate)\n" in out
+    assert "https://en.wikipedia.org/wiki/NVLink\n" in out
+    assert run(["hardware", "show", "8xa800-800gb"]) == 0
+    assert "nic_chips: (0, 1), (2, 3), (4, 5), (6, 7)\n" in capsys.readouterr().out
+
+
+def test_an_unknown_chip_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hardware", "show", "A8000"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "unknown hardware" in captured.err
+    assert "A800-SXM-80GB" in captured.err
+
+
+def test_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "links:\n- {name: My link, family: roce, bytes_per_s: 25Gb/s, latency_s: 10us,"
+        " sources: {'*': measured here}}\n"
+    )
+    assert run(["hardware", "show", "my-link", "--file", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"]["bytes_per_s"] == 25e9 / 8
+    file.write_text(file.read_text().replace("25Gb/s", "25Gb"))
+    assert run(["hardware", "list", "--file", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "--file: links.0.bytes_per_s" in error
+    assert "25Gb/s" in error or "400Gb/s" in error
