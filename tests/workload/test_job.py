@@ -41,7 +41,7 @@ def test_a_layout_that_fits() -> None:
         (
             {"global_batch": 62},
             {"data_parallel": 8},
-            r"global_batch: must be a multiple of 8, data-parallel ranks \(8\) times.*\(got 62\); try 56 or 64",
+            r"global_batch: must be a multiple of 8, data-parallel ranks \(8\).*got 62\); try 56 or 64",
         ),
         ({"micro_batch": 20}, {"data_parallel": 4}, r"multiple of 80.*; try 80"),
         ({"sequence_tokens": 65}, {}, "sequence_tokens: is longer than the 64 positions of unnamed"),
