@@ -31,7 +31,7 @@ def test_show_for_people_marks_estimates(capsys: pytest.CaptureFixture[str]) -> 
     assert run(["hardware", "show", "NVLink-3"]) == 0
     out = capsys.readouterr().out
     assert "bytes_per_s: 25GB/s\n" in out
-    assert "latency_s: 2us (estimate)\n" in out
+    assert "latency_s: 3.33us (estimate)\n" in out
     assert "https://en.wikipedia.org/wiki/NVLink\n" in out
     assert run(["hardware", "show", "8xa800-800gb"]) == 0
     assert "nic_chips: (0, 1), (2, 3), (4, 5), (6, 7)\n" in capsys.readouterr().out

@@ -133,7 +133,9 @@ def test_every_entry_has_a_line_and_figures_with_units() -> None:
         assert 3 < len(summary(entry)) < 60
     assert figure_text("peak_flop_per_s.bf16", 312e12) == "312TFLOP/s"
     assert figure_text("memory_bytes", 80 * 2**30) == "80GiB"
-    assert figure_text("latency_s", 3e-6) == "3us"
+    assert figure_text("latency_s", 3.33e-6) == "3.33us"
+    assert figure_text("latency_s", 1e-12) == "1e-12s"
+    assert figure_text("bytes_per_s", 31.508e9) == "31.508GB/s"
     assert figure_text("num_chips", 8) == "8"
 
 

@@ -2,7 +2,7 @@
 
 from dtk.hardware.model import Chip, Cluster, Link, Node
 from dtk.hardware.sources import Sourced
-from dtk.units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS
+from dtk.units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS, Kind
 
 __all__ = ["figure_text", "summary"]
 
@@ -11,14 +11,23 @@ def figure_text(path: str, value: float) -> str:
     """Return a figure with its unit, which follows from its path: `80GiB` of `memory_bytes`."""
     field = path.partition(".")[0]
     if field.endswith("flop_per_s"):
-        return FLOP_PER_SECOND.format(value)
+        return _short(FLOP_PER_SECOND, value)
     if field.endswith("bytes_per_s"):
-        return BYTES_PER_SECOND.format(value)
+        return _short(BYTES_PER_SECOND, value)
     if field.endswith("_bytes"):
         return BYTES.format(int(value))
     if field.endswith("_s"):
-        return SECONDS.format(value)
+        return _short(SECONDS, value)
     return f"{value:g}"
+
+
+def _short(kind: Kind[float], value: float) -> str:
+    """Return five digits at most, in the largest unit that leaves one before the point."""
+    # Vendors give rates in powers of 1000; the exact text may be shorter in powers of 1024.
+    fitting = {scale: unit for unit, scale in kind.written.items() if scale <= value and "i" not in unit}
+    if not fitting:
+        return kind.format(value)
+    return f"{value / float(max(fitting)):.5g}{fitting[max(fitting)]}"
 
 
 def summary(entry: Sourced) -> str:
