@@ -187,6 +187,8 @@ def test_a_users_entry_replaces_ours_of_that_name(tmp_path: Path) -> None:
         ('name = "Toy"', 'name = "A100"', r"answer to one name"),
         ('"10GB/s"', '"10Gb"', r"'Gb' is no unit of bytes per second"),
         ('"10GB/s"', '"10"', r"needs a unit"),
+        ('"10GB/s"', '"0GB/s"', r"memory_bytes_per_s: must be greater than 0"),
+        ('"1TFLOP/s"', "true", r"must be a number of floating-point operations per second"),
         (
             'vendor = "us"',
             'vendor = "us"\ncolour = "red"',

@@ -37,13 +37,13 @@ class Peaks(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fp32: FlopPerSecond | None = None
-    tf32: FlopPerSecond | None = None
-    fp16: FlopPerSecond | None = None
-    bf16: FlopPerSecond | None = None
-    fp8: FlopPerSecond | None = None
-    fp4: FlopPerSecond | None = None
-    int8: FlopPerSecond | None = None
+    fp32: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    tf32: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    fp16: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    bf16: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    fp8: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    fp4: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    int8: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
 
 
 class Chip(Sourced):
@@ -62,11 +62,11 @@ class Chip(Sourced):
     kind: ClassVar[str] = "chip"
 
     vendor: str
-    memory_bytes: Bytes
-    memory_bytes_per_s: BytesPerSecond
+    memory_bytes: Bytes = pydantic.Field(gt=0)
+    memory_bytes_per_s: BytesPerSecond = pydantic.Field(gt=0)
     peak_flop_per_s: Peaks
     fabric: str | None = None
-    fabric_bytes_per_s: BytesPerSecond | None = None
+    fabric_bytes_per_s: BytesPerSecond | None = pydantic.Field(default=None, gt=0)
     host_link: str
 
     def peak(self, precision: Precision) -> float:
@@ -103,7 +103,7 @@ class Link(Sourced):
     family: Literal[
         "pcie", "nvlink", "nvlink-c2c", "hccs", "infinity-fabric", "infiniband", "roce", "slingshot"
     ]
-    bytes_per_s: BytesPerSecond
+    bytes_per_s: BytesPerSecond = pydantic.Field(gt=0)
     latency_s: Seconds
 
 
@@ -129,7 +129,7 @@ class Node(Sourced):
     network: str
     nic_chips: tuple[tuple[int, ...], ...]
     num_chips_per_host_link: PositiveInt = 1
-    host_memory_bytes: Bytes | None = None
+    host_memory_bytes: Bytes | None = pydantic.Field(default=None, gt=0)
 
     @property
     def num_nics(self) -> int:
