@@ -25,7 +25,7 @@ __all__ = [
 
 Operation = Literal["qkv", "scores", "context", "projection", "ffn_in", "ffn_out", "logits"]
 Recomputation = Literal["none", "selective", "full"]
-"""What the backward pass computes again: nothing, the attention core (scores to context), or whole layers."""
+"""What the backward pass computes again (selective means the attention core, scores to context)."""
 
 
 @dataclass(frozen=True, slots=True)
