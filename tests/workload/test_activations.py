@@ -146,7 +146,8 @@ def test_the_layer_that_recomputation_restores(recomputation: Any, restored: int
         shape, settings, **sizes
     )
     core = 5 * 4 * 16 * 16
-    assert more == [0, core, 16 * 32 * 34 + core][restored]
+    # The layer's input, 2 s b h, is there already.
+    assert more == [0, core, 16 * 32 * 32 + core][restored]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,27 @@ def test_mt_nlg_speeds(gpus: int, seconds: float, tflops: float, published: int)
     assert speed == pytest.approx(published, abs=1)
 
 
+# tables.tex in the history of NVIDIA/Megatron-LM: tensor-parallel ranks; milliseconds and TFLOP/s of a GPU
+# on a DGX-2 with V100s (batch 8), a DGX-A100 (batch 16) and up to 1024 A100s (batch 2048 on 128 t GPUs).
+MEGATRON_2020 = {
+    "megatron2020-1b": (1, (1121, 71.9), (1076, 149.8), (1153, 139.8)),
+    "megatron2020-2b": (2, (1093, 64.2), (1026, 136.8), (1101, 127.5)),
+    "megatron2020-4b": (4, (1238, 58.5), (1162, 124.7), (1242, 116.7)),
+    "megatron2020-8b": (8, (1407, 52.2), (1343, 109.3), (1380, 106.5)),
+}
+
+
+@pytest.mark.parametrize("name", MEGATRON_2020)
+def test_v100_and_a100_speeds(name: str) -> None:
+    ranks, *measured = MEGATRON_2020[name]
+    for (milliseconds, tflops), (batch, replicas) in zip(
+        measured, [(8, 1), (16, 1), (2048, 128)], strict=True
+    ):
+        flops = megatron_hardware_flops(load_shape(name), batch=batch, sequence_tokens=1024)
+        # Milliseconds are whole ones.
+        assert flops / milliseconds / ranks / replicas / 1e9 == pytest.approx(tflops, rel=0.001)
+
+
 @pytest.mark.parametrize("name", [name for name in catalogue() if "megatron" in name or "korth" in name])
 def test_the_operations_add_up_to_the_published_formulas(name: str) -> None:
     sizes: dict[str, Any] = {"batch": 8, "sequence_tokens": 2048}

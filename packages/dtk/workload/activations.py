@@ -171,18 +171,17 @@ def rank_activation_bytes(
         embedding_in_flight: Micro-batches whose embedding dropout mask is held, on the first stage.
         head_in_flight: Micro-batches whose final norm, head and fp32 logits are held, on the last stage;
             one, or none where the loss is elsewhere.
-        working_layer: Whether to add the layer that full recomputation or selective recomputation restores
-            during its backward pass. The paper's table leaves it out.
+        working_layer: Whether to add what recomputation restores of one layer during its backward pass. The
+            paper's table leaves it out.
     """
     layers = layers_per_chunk * chunks_in_flight * layer_activation_bytes(shape, settings)
     ends = embedding_in_flight * _embedding_bytes(shape, settings)
     ends += head_in_flight * _head_bytes(shape, settings)
-    working = 0
-    if working_layer and settings.recomputation != "none" and layers_per_chunk:
-        restored = kept_tensors(shape, settings)
-        full = settings.recomputation == "full"
-        working = sum(tensor.size_bytes for tensor in restored if full or tensor.block == "core")
-    return layers + ends + working
+    restored = 0
+    if working_layer and layers_per_chunk:
+        everything = sum(tensor.size_bytes for tensor in kept_tensors(shape, settings))
+        restored = everything - layer_activation_bytes(shape, settings)
+    return layers + ends + restored
 
 
 def _attention(shape: TransformerShape, settings: ActivationSettings, tokens: int) -> list[KeptTensor]:
