@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from dtk.cli.main import run
+from dtk.hardware import machine
 
 
 def test_list_for_machines_and_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,3 +60,19 @@ def test_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     error = capsys.readouterr().err
     assert "--file: links.0.bytes_per_s" in error
     assert "25Gb/s" in error or "400Gb/s" in error
+
+
+def test_measure_reports_what_it_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "read_buffer_bytes", lambda: 2**16)
+    monkeypatch.setattr(machine, "_STREAM_BYTES", 2**16)
+    assert run(["hardware", "measure", "--rounds", "1", "--threads", "1", "--json", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["basis"], document["data"]["threads"]) == ("measured", 1)
+    figures = {figure["name"]: figure for figure in document["data"]["figures"]}
+    assert figures["gemm fp32 1024"]["unit"] == "flop_per_s"
+    assert run(["hardware", "measure", "--rounds", "1", "--threads", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "loopback round trip" in captured.out
+    assert "measuring" in captured.err

@@ -1,4 +1,4 @@
-"""`dtk hardware`: which chips, links, nodes and clusters dtk knows, and where their figures come from."""
+"""`dtk hardware`: what dtk knows of hardware and where its figures come from; this machine's own figures."""
 
 from enum import StrEnum
 from itertools import groupby
@@ -9,12 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dtk.cli.options import JsonOption, QuietOption, VerboseOption
+from dtk.cli.options import JsonOption, QuietOption, ThreadsOption, VerboseOption
 from dtk.cli.output import Output
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="List and show the hardware that dtk knows by name.")
+app = typer.Typer(
+    no_args_is_help=True, help="List and show the hardware that dtk knows by name; measure this machine."
+)
 
 
 class Kind(StrEnum):
@@ -32,6 +34,9 @@ FileOption = Annotated[
     typer.Option("--file", help="Your own hardware beside dtk's: TOML or YAML of the same form."),
 ]
 KindOption = Annotated[Kind | None, typer.Option("--kind", help="Only hardware of this kind.")]
+RoundsOption = Annotated[
+    int, typer.Option("--rounds", min=1, max=1000, help="Times that each figure is taken.")
+]
 
 
 @app.command("list")
@@ -97,6 +102,37 @@ def show_hardware(
                     console.print(f"    {line}", soft_wrap=True)
 
     output.finish({"kind": entry.kind, **facts, "figures": figures}, basis="published", show=show)
+
+
+@app.command("measure")
+def measure_hardware(
+    rounds: RoundsOption = 7,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Measure this machine: memory reads and copies, matrix products by size, the loopback."""
+    import torch
+
+    from dtk.hardware.machine import measure_machine
+    from dtk.hardware.text import figure_text
+    from dtk.repro.environment import available_threads
+
+    output = Output("hardware measure", as_json=as_json, quiet=quiet, verbose=verbose)
+    torch.set_num_threads(threads or available_threads())
+    output.say("measuring: leave the machine alone for some seconds")
+    figures = measure_machine(rounds=rounds)
+
+    def show(console: Console) -> None:
+        table = Table("figure", "median", "lowest", "highest", box=None, pad_edge=False)
+        for one in figures:
+            values = (one.median, one.low, one.high)
+            table.add_row(one.name, *(figure_text(f"value_{one.unit}", value) for value in values))
+        console.print(table)
+
+    data = {"threads": torch.get_num_threads(), "figures": [one.model_dump() for one in figures]}
+    output.finish(data, basis="measured", show=show)
 
 
 def _plain(value: Any) -> str:
