@@ -106,6 +106,7 @@ def test_what_nodes_send() -> None:
     assert KNOWN.pair_bytes_per_s(KNOWN.node("4xGH200")) == 150e9
     assert KNOWN.pair_bytes_per_s(KNOWN.node("8xMI300X")) == 64e9
     assert KNOWN.node("8xA800-800Gb").nics_of(5) == (2,)
+    assert KNOWN.num_chips(KNOWN.cluster("64xA800-800Gb")) == 64
     host = KNOWN.node("DGX-A100").model_copy(update={"chip": "rtx3090", "topology": "host"})
     assert KNOWN.pair_bytes_per_s(host) == KNOWN.link("PCIe-4").bytes_per_s
 
@@ -183,7 +184,7 @@ def test_a_users_entry_replaces_ours_of_that_name(tmp_path: Path) -> None:
         ('"*" = "measured here"', "", r"memory_bytes_per_s of Toy has no source.*measured here"),
         ('"*" =', '"memory" =', r"name 'memory', which is no figure"),
         ('reference = "sheet"', 'reference = "shed"', r"unknown reference.*shed.*the file has sheet"),
-        ('host_link = "pcie-3"', 'host_link = "pcie-33"', r"unknown link.*pcie-33"),
+        ('host_link = "pcie-3"', 'host_link = "pcie-33"', r"--file: Toy: unknown link.*pcie-33"),
         ('name = "Toy"', 'name = "A100"', r"answer to one name"),
         ('"10GB/s"', '"10Gb"', r"'Gb' is no unit of bytes per second"),
         ('"10GB/s"', '"10"', r"needs a unit"),

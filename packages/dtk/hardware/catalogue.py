@@ -65,6 +65,10 @@ class Catalogue(BaseModel):
         """Return an entry of any kind by name or alias; raises `InputError` if there is none."""
         return _find(tuple(self.entries()), name, "hardware")
 
+    def num_chips(self, cluster: Cluster) -> int:
+        """Return how many chips a cluster has in all its groups."""
+        return sum(group.num_nodes * self.node(group.node).num_chips for group in cluster.groups)
+
     def network_bytes_per_s(self, node: Node) -> float:
         """Return what a node sends at most through all its NICs together."""
         return node.num_nics * self.link(node.network).bytes_per_s
@@ -102,18 +106,29 @@ class Catalogue(BaseModel):
                 if name in owners:
                     raise InputError(f"{entry.name} and {owners[name]} answer to one name", value=name)
                 owners[name] = entry.name
-        for chip in self.chips:
-            self.link(chip.host_link)
-            if chip.fabric is not None:
-                self.link(chip.fabric)
-        for node in self.nodes:
-            self.chip(node.chip)
-            self.link(node.network)
-        for cluster in self.clusters:
-            for group in cluster.groups:
-                self.node(group.node)
-            for link in cluster.links:
-                self.link(link.link)
+        for entry in self.entries():
+            try:
+                self._check_names(entry)
+            except InputError as error:
+                raise InputError(
+                    error.message, field=entry.name, value=error.value, hint=error.hint
+                ) from error
+
+    def _check_names(self, entry: Chip | Link | Node | Cluster) -> None:
+        """Look up all hardware that an entry names."""
+        match entry:
+            case Chip():
+                self.link(entry.host_link)
+                if entry.fabric is not None:
+                    self.link(entry.fabric)
+            case Node():
+                self.chip(entry.chip)
+                self.link(entry.network)
+            case Cluster():
+                for group in entry.groups:
+                    self.node(group.node)
+                for link in entry.links:
+                    self.link(link.link)
 
 
 def _folded(name: str) -> str:
