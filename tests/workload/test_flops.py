@@ -165,3 +165,10 @@ def test_larger_is_more(shape: TransformerShape, size: str) -> None:
         more = sizes
     assert model_flops(larger, **more) > model_flops(shape, **sizes)
     assert mosaic_flops(shape, **sizes) >= 6 * count_parameters(shape) * 10
+
+
+def test_products_of_activations_have_no_weight_gradient() -> None:
+    rows = layer_flops(gpt(), micro_batch=1, sequence_tokens=8)
+    for name, row in rows.items():
+        passes = (row.input_gradient_flops / row.forward_flops, row.weight_gradient_flops / row.forward_flops)
+        assert passes == ((2, 0) if name in {"scores", "context"} else (1, 1))
