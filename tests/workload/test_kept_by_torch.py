@@ -68,7 +68,7 @@ def test_the_bytes_that_autograd_keeps(batch: int, tokens: int, ffn: int, flash:
     shape = gpt(hidden_size=hidden, num_heads=heads, ffn_size=ffn)
     # The two norms keep mean and reciprocal deviation of each row, which the paper leaves out as small.
     statistics = 2 * 2 * 4 * batch * tokens
-    # torch's CPU kernel writes its output head by head, so that a copy of it feeds the projection; the kernels
+    # torch's CPU kernel writes its output head by head, so that a copy feeds the projection; the kernels
     # that the count is for write it token by token.
     copy = 4 * batch * tokens * hidden if flash else 0
     kept_bytes = sum(storage.nbytes() for storage in kept.values())
