@@ -201,7 +201,7 @@ def test_a_users_entry_replaces_ours_of_that_name(tmp_path: Path) -> None:
             r"both fabric and fabric_bytes",
         ),
         ("[[chips]]", "[chips]", r"chips: must be a valid tuple"),
-        ("[references.sheet]", "[references]", r"unknown reference.*the file has title, url"),
+        ("[references.sheet]", "[references]", r"title: must be a valid dictionary|unknown reference"),
     ],
 )
 def test_a_wrong_file_gets_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -238,3 +238,40 @@ def test_links_of_a_cluster_join_two_of_its_groups() -> None:
     for wrong in ((0, 0), (0, 2)):
         with pytest.raises(ValueError, match="must join two groups"):
             kind.model_validate({**cluster, "groups": groups, "links": [{**link, "groups": wrong}]})
+
+
+LINK = "links: [{name: x, family: roce, bytes_per_s: 1GB/s, latency_s: 1us, sources: {'*': {reference: a}}}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("chips: 3", r"chips: must be a valid tuple"),
+        ("chips: [3]", r"chips\.0: must be a valid dictionary"),
+        ("references: 3", r"must be a valid dictionary"),
+        ("references: {a: 3}\n" + LINK, r"a: must be a valid dictionary"),
+        ("references: {b: words}\n" + LINK, r"unknown reference.*the file has b"),
+        (LINK.replace("reference: a", "reference: [1]"), r"unknown reference"),
+        (
+            "references: {a: b}\n" + LINK.replace("name: x", "name: '-'"),
+            r"links\.0\.name: string should match",
+        ),
+        ("foo: 1", r"foo: unknown key; known keys: chips, links, nodes, clusters, references"),
+        (
+            "nodes: [{name: x, chip: A100, num_chips: true, topology: host, network: HDR, nic_chips: [[0]]}]",
+            r"nodes\.0\.num_chips: must be a valid integer",
+        ),
+        ("clusters: [{name: c, groups: [{node: DGX-99, num_nodes: 1}]}]", r"c: unknown node.*DGX-2"),
+    ],
+)
+def test_odd_files_get_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_catalogue(file)
+
+
+def test_words_of_a_reference_are_its_title(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("references: {a: seen in the rack}\n" + LINK)
+    assert load_catalogue(file).link("x").source("latency_s").title == "seen in the rack"

@@ -14,11 +14,13 @@ from pydantic import BaseModel, ConfigDict
 from dtk.configuration import input_error, read_config_file
 from dtk.errors import InputError
 from dtk.hardware.model import Chip, Cluster, Link, Node
-from dtk.hardware.sources import Sourced
+from dtk.hardware.sources import Source, Sourced
 
 __all__ = ["Catalogue", "load_catalogue", "packaged_catalogue"]
 
 EntryT = TypeVar("EntryT", bound=Sourced)
+
+_REFERENCES = pydantic.TypeAdapter(dict[str, Source])
 
 
 class Catalogue(BaseModel):
@@ -180,33 +182,34 @@ def load_catalogue(file: Path | None = None) -> Catalogue:
 def _read(tables: Mapping[str, Any]) -> Catalogue:
     """Validate a file's tables, with the references that its sources name put in their place."""
     content = dict(tables)
-    references = content.pop("references", {})
-    if not isinstance(references, Mapping):
-        raise InputError("must be a table", field="references", value=references)
-    for kind in Catalogue.model_fields:
-        if isinstance(content.get(kind), list):
-            content[kind] = [_with_sources(entry, references) for entry in content[kind]]
     try:
+        references = _REFERENCES.validate_python(content.pop("references", {}))
+        for kind in Catalogue.model_fields:
+            if isinstance(content.get(kind), list):
+                content[kind] = [_with_sources(entry, references) for entry in content[kind]]
         return Catalogue.model_validate(content)
     except pydantic.ValidationError as error:
-        raise input_error(error) from error
+        known = [*Catalogue.model_fields, "references"]
+        at_the_top = len(error.errors()[0]["loc"]) == 1
+        raise input_error(error, known_keys=known if at_the_top else ()) from error
 
 
-def _with_sources(entry: Any, references: Mapping[str, Any]) -> Any:
+def _with_sources(entry: Any, references: Mapping[str, Source]) -> Any:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("sources"), Mapping):
         return entry
     sources = {key: _resolved(source, references) for key, source in entry["sources"].items()}
     return {**entry, "sources": sources}
 
 
-def _resolved(source: Any, references: Mapping[str, Any]) -> Any:
+def _resolved(source: Any, references: Mapping[str, Source]) -> Any:
     """Return a source in full: `"sheet"` or `{reference = "sheet", note = "..."}` take what `sheet` says."""
     if isinstance(source, str):
         return references.get(source, source)
     if not isinstance(source, Mapping) or "reference" not in source:
         return source
     name = source["reference"]
-    if name not in references:
+    if not isinstance(name, str) or name not in references:
         known = ", ".join(references) or "none"
         raise InputError("unknown reference", field="sources", value=name, hint=f"the file has {known}")
-    return {**references[name], **{key: value for key, value in source.items() if key != "reference"}}
+    rest = {key: value for key, value in source.items() if key != "reference"}
+    return {**references[name].model_dump(), **rest}

@@ -8,16 +8,19 @@ It leaves out clocks, caches, power and price, and anything that is not a figure
 much of a peak is reached belongs to the cost model.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict
 
 from dtk.errors import InputError
 from dtk.hardware.sources import Sourced
 from dtk.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
 __all__ = ["Chip", "Cluster", "GroupLink", "Link", "Node", "NodeGroup", "Peaks", "Precision"]
+
+# Strict, or true would count as 1.
+Count = Annotated[int, pydantic.Field(gt=0, strict=True)]
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
 
@@ -124,11 +127,11 @@ class Node(Sourced):
     kind: ClassVar[str] = "node"
 
     chip: str
-    num_chips: PositiveInt
+    num_chips: Count
     topology: Literal["switch", "mesh", "host"]
     network: str
     nic_chips: tuple[tuple[int, ...], ...]
-    num_chips_per_host_link: PositiveInt = 1
+    num_chips_per_host_link: Count = 1
     host_memory_bytes: Bytes | None = pydantic.Field(default=None, gt=0)
 
     @property
@@ -167,7 +170,7 @@ class NodeGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     node: str
-    num_nodes: PositiveInt
+    num_nodes: Count
 
 
 class GroupLink(BaseModel):
@@ -183,7 +186,7 @@ class GroupLink(BaseModel):
 
     groups: tuple[int, int]
     link: str
-    num_links: PositiveInt
+    num_links: Count
 
 
 class Cluster(Sourced):

@@ -55,7 +55,7 @@ class Sourced(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: ClassVar[str]
 
-    name: str = pydantic.Field(min_length=1)
+    name: str = pydantic.Field(pattern=r"[A-Za-z0-9]")
     aliases: tuple[str, ...] = ()
     note: str = ""
     sources: dict[str, Source] = {}
