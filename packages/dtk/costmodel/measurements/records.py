@@ -1,0 +1,134 @@
+"""What a published measurement is: the model, the job and the layout that ran, and what was printed of it.
+
+Figures keep the precision of print. Where a publication prints a rate instead of a time, the time follows
+from the rate's own way of counting, and says so.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from dtk.hardware import Precision
+from dtk.workload import Layout, TrainingJob, TransformerShape
+from dtk.workload.flops import megatron_hardware_flops, megatron_model_flops
+from dtk.workload.states import Sharding
+
+__all__ = ["FlopCounting", "MeasuredMemory", "MeasuredRun", "PublishedSet"]
+
+FlopCounting = Literal["hardware", "model"]
+"""Whether published FLOP/s count what is computed again (four passes, or three)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedSet:
+    """A published table.
+
+    Attributes:
+        name: How dtk calls it.
+        title: The document.
+        url: Its public address.
+        licence: Under which terms the figures are here.
+        state: `confirmed` was read in the public source; `recollected` was not, and may be wrong.
+        basis: `published` as measured, or `analytic` where the publication's own formula gives the figures.
+        recollected: Columns of a confirmed table that are recollected.
+        assumed: Settings that the source does not print, and that are a reading of ours.
+        note: What a reader must know.
+    """
+
+    name: str
+    title: str
+    url: str
+    licence: str
+    state: Literal["confirmed", "recollected"]
+    basis: Literal["published", "analytic"] = "published"
+    recollected: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """What ran, and where.
+
+    Attributes:
+        source: The table that it stands in.
+        name: One name in its table, made of the sizes.
+        shape: The model.
+        job: Batch, sequence, precision recipe, recomputation.
+        layout: Ranks of each kind of parallelism; together they are the chips.
+        sharding: How model states were spread.
+        schedule: The pipeline's schedule by name; `1f1b` where there is no pipeline.
+        precision: What the matrix products computed in.
+        node: Name of the node type in dtk's hardware catalogue.
+    """
+
+    source: PublishedSet
+    name: str
+    shape: TransformerShape
+    job: TrainingJob
+    layout: Layout
+    sharding: Sharding
+    schedule: str
+    precision: Precision
+    node: str
+
+    @property
+    def num_chips(self) -> int:
+        """Chips that ran it."""
+        return self.layout.num_ranks
+
+    @property
+    def num_microbatches(self) -> int:
+        """Micro-batches of each pipeline in an iteration, M."""
+        return self.job.num_microbatches(self.layout.data_parallel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRun(_Setting):
+    """A run whose speed was measured.
+
+    Attributes:
+        iteration_s: Printed seconds of an iteration.
+        chip_flop_per_s: Printed FLOP/s of each chip.
+        flop_counting: What `chip_flop_per_s` counts.
+        chip_tokens_per_s: Printed tokens per second of each chip.
+        peak_memory_bytes: Printed peak of memory, of the fullest chip.
+    """
+
+    iteration_s: float | None = None
+    chip_flop_per_s: float | None = None
+    flop_counting: FlopCounting | None = None
+    chip_tokens_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+
+    @cached_property
+    def counted_flops(self) -> float:
+        """FLOPs of an iteration over all chips, by the published formula that `chip_flop_per_s` follows."""
+        count = megatron_hardware_flops if self.flop_counting == "hardware" else megatron_model_flops
+        return count(self.shape, batch=self.job.global_batch, sequence_tokens=self.job.sequence_tokens)
+
+    @cached_property
+    def measured_s(self) -> float:
+        """Seconds of an iteration: as printed, else from tokens per second, else from FLOP/s."""
+        if self.iteration_s is not None:
+            return self.iteration_s
+        if self.chip_tokens_per_s is not None:
+            return self.job.global_batch_tokens / self.chip_tokens_per_s / self.num_chips
+        if self.chip_flop_per_s is not None:
+            return self.counted_flops / self.chip_flop_per_s / self.num_chips
+        raise ValueError(f"{self.name} of {self.source.name} has no speed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredMemory(_Setting):
+    """A run whose memory was published, of the fullest chip.
+
+    Attributes:
+        model_states_bytes: Weights, gradients and optimizer states.
+        activation_bytes: What the forward pass keeps for the backward pass.
+        activation_share: The same, as a share of what is kept without recomputation and sequence parallelism.
+    """
+
+    model_states_bytes: int | None = None
+    activation_bytes: int | None = None
+    activation_share: float | None = None
