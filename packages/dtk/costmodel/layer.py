@@ -1,0 +1,156 @@
+"""The time of a transformer layer, of the embedding and of the head on one tensor-parallel rank.
+
+Tensor parallelism as in Megatron-LM (arXiv 1909.08053): two all-reduces forward and two backward; under
+sequence parallelism (arXiv 2205.05198) each is a reduce-scatter and an all-gather of the same volume. Full
+recomputation runs the forward again with its communication, selective recomputation the attention core. The
+host launches kernels ahead of the chip: where chip and links take less time than that, the host sets the
+pace.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dtk.costmodel.collectives import Communication
+from dtk.costmodel.operations import (
+    OperationTime,
+    embedding_operations,
+    head_operations,
+    layer_operations,
+)
+from dtk.costmodel.placement import place_group
+from dtk.costmodel.roofline import Roofline
+from dtk.workload.activations import ActivationSettings
+from dtk.workload.transformer import TransformerShape
+
+__all__ = ["PartTime", "embedding_time", "head_time", "layer_time"]
+
+# The loss over a cut vocabulary reduces the largest logit, the target's logit and the sum of exponentials.
+_LOSS_REDUCTIONS = 3
+_LOSS_ELEMENT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """A part of the model for one micro-batch on one tensor-parallel rank.
+
+    Attributes:
+        forward_s: Forward, communication included.
+        input_grad_s: Input gradients, with what is computed again before them and their communication.
+        weight_grad_s: Weight gradients.
+        communication_s: Of all three, what tensor parallelism communicates and does not hide.
+        recomputed_s: Of `input_grad_s`, what is computed again.
+        host_bound: Whether the host's launches set the pace somewhere.
+        operations: What the chip computes.
+    """
+
+    forward_s: float
+    input_grad_s: float
+    weight_grad_s: float
+    communication_s: float = 0.0
+    recomputed_s: float = 0.0
+    host_bound: bool = False
+    operations: tuple[OperationTime, ...] = ()
+
+    @property
+    def total_s(self) -> float:
+        """All passes."""
+        return self.forward_s + self.input_grad_s + self.weight_grad_s
+
+
+def layer_time(
+    shape: TransformerShape,
+    settings: ActivationSettings,
+    roofline: Roofline,
+    communication: Communication,
+) -> PartTime:
+    """Return the time of one transformer layer."""
+    stack = communication.stack
+    operations = layer_operations(shape, settings, roofline)
+    exchange_s = _exchange_s(shape, settings, communication)
+    hidden_s = 0.0
+    if stack.overlap_tensor_parallel:
+        # The gradients of the weights of qkv and ffn_in run while their inputs' gradients are reduced.
+        hidden_s = sum(
+            min(exchange_s, each.weight_grad_s) for each in operations if each.name in {"qkv", "ffn_in"}
+        )
+    floor_s = stack.host_layer_s + (2 * stack.host_collective_s if settings.tensor_parallel > 1 else 0.0)
+    computed_s = _sum(operations, "forward_s")
+    forward_s = max(computed_s + 2 * exchange_s, floor_s)
+    input_grad_s = _sum(operations, "input_grad_s") + 2 * exchange_s - hidden_s
+    weight_grad_s = _sum(operations, "weight_grad_s")
+    backward_s = input_grad_s + weight_grad_s
+    # Each half of the backward pass has its part of the launches.
+    stretch = max(1.0, floor_s / backward_s)
+    again_s = _again_s(settings, operations, forward_s)
+    exchanges = 6 if settings.recomputation == "full" else 4
+    return PartTime(
+        forward_s,
+        stretch * input_grad_s + again_s,
+        stretch * weight_grad_s,
+        communication_s=exchanges * exchange_s - hidden_s,
+        recomputed_s=again_s,
+        host_bound=computed_s + 2 * exchange_s < floor_s or stretch > 1,
+        operations=operations,
+    )
+
+
+def embedding_time(
+    shape: TransformerShape,
+    settings: ActivationSettings,
+    roofline: Roofline,
+    communication: Communication,
+) -> PartTime:
+    """Return the time of the embedding; cut by vocabulary, its output is summed over the ranks."""
+    operations = embedding_operations(shape, settings, roofline)
+    exchange_s = _exchange_s(shape, settings, communication)
+    return PartTime(
+        _sum(operations, "forward_s") + exchange_s,
+        _sum(operations, "input_grad_s"),
+        _sum(operations, "weight_grad_s"),
+        communication_s=exchange_s,
+        operations=operations,
+    )
+
+
+def head_time(
+    shape: TransformerShape,
+    settings: ActivationSettings,
+    roofline: Roofline,
+    communication: Communication,
+) -> PartTime:
+    """Return the time of the final norm, the output head and the loss, which are never computed again."""
+    operations = head_operations(shape, settings, roofline)
+    exchange_s = _exchange_s(shape, settings, communication)
+    tokens = settings.micro_batch * settings.sequence_tokens
+    group = place_group(communication.machine, settings.tensor_parallel, 1)
+    loss_s = _LOSS_REDUCTIONS * communication.collective_s("all_reduce", _LOSS_ELEMENT_BYTES * tokens, group)
+    return PartTime(
+        _sum(operations, "forward_s") + loss_s,
+        _sum(operations, "input_grad_s") + exchange_s,
+        _sum(operations, "weight_grad_s"),
+        communication_s=loss_s + exchange_s,
+        operations=operations,
+    )
+
+
+def _exchange_s(shape: TransformerShape, settings: ActivationSettings, communication: Communication) -> float:
+    """Return the time to sum a hidden state over the tensor-parallel ranks, or to scatter and gather it."""
+    size_bytes = settings.element_bytes * settings.micro_batch * settings.sequence_tokens * shape.hidden_size
+    group = place_group(communication.machine, settings.tensor_parallel, 1)
+    if not settings.sequence_parallel:
+        return communication.collective_s("all_reduce", size_bytes, group)
+    return communication.collective_s("all_gather", size_bytes, group) + communication.collective_s(
+        "reduce_scatter", size_bytes, group
+    )
+
+
+def _again_s(settings: ActivationSettings, operations: Iterable[OperationTime], forward_s: float) -> float:
+    if settings.recomputation == "full":
+        return forward_s
+    if settings.recomputation == "selective" and not settings.flash_attention:
+        return sum(each.forward_s for each in operations if each.part == "core")
+    return 0.0
+
+
+def _sum(operations: Iterable[OperationTime], pass_: str) -> float:
+    return float(sum(getattr(each, pass_) for each in operations))

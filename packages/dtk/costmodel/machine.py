@@ -1,0 +1,116 @@
+"""Like nodes of one kind of chip, with the links between ranks: what the cost model needs of a cluster."""
+
+from dataclasses import dataclass
+
+from dtk.costmodel.constants import ChipConstants, chip_constants
+from dtk.errors import InputError
+from dtk.hardware.catalogue import Catalogue, packaged_catalogue
+from dtk.hardware.model import Chip, Cluster, Node
+
+__all__ = ["Machine", "machine_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Nodes of one kind; all rates count one direction and are those of the hardware, in full.
+
+    Attributes:
+        name: What to call it.
+        chip: Its chips.
+        num_nodes: Nodes.
+        chips_per_node: Chips of a node.
+        fabric_bytes_per_s: What one chip sends to the others of its node together.
+        pair_bytes_per_s: What one chip sends to one other of its node.
+        fabric_latency_s: Of a message inside a node.
+        network_bytes_per_s: What a node sends through all its NICs.
+        chip_network_bytes_per_s: What one chip sends through the NICs that it has access to.
+        network_latency_s: Of a message between nodes.
+        constants: What the chip reaches of all this.
+    """
+
+    name: str
+    chip: Chip
+    num_nodes: int
+    chips_per_node: int
+    fabric_bytes_per_s: float
+    pair_bytes_per_s: float
+    fabric_latency_s: float
+    network_bytes_per_s: float
+    chip_network_bytes_per_s: float
+    network_latency_s: float
+    constants: ChipConstants
+
+    @property
+    def num_chips(self) -> int:
+        """All chips."""
+        return self.num_nodes * self.chips_per_node
+
+
+def machine_of(
+    cluster: Cluster | str, catalogue: Catalogue | None = None, *, constants: ChipConstants | None = None
+) -> Machine:
+    """Return a cluster of like nodes as the cost model sees it.
+
+    Args:
+        cluster: The cluster, its name, or `NODExCOUNT` for that many nodes of a type of the catalogue.
+        catalogue: Where names are looked up; the packaged catalogue without it.
+        constants: What the chip reaches; the packaged constants without it.
+
+    Raises:
+        InputError: If the hardware is unknown, or the cluster mixes types of nodes.
+    """
+    catalogue = catalogue or packaged_catalogue()
+    found = _cluster(cluster, catalogue) if isinstance(cluster, str) else cluster
+    kinds = {group.node for group in found.groups}
+    if len(kinds) > 1:
+        hint = "plan mixed clusters with 'dtk h2 plan'"
+        raise InputError("mixes types of nodes", field="cluster", value=found.name, hint=hint)
+    node = catalogue.node(found.groups[0].node)
+    num_nodes = sum(group.num_nodes for group in found.groups)
+    return _machine(found.name, node, num_nodes, catalogue, constants)
+
+
+def _cluster(name: str, catalogue: Catalogue) -> Cluster:
+    node, times, count = name.rpartition("x")
+    if times and node and count.isdecimal():
+        known = {text.lower() for each in catalogue.nodes for text in (each.name, *each.aliases)}
+        if node.lower() in known:
+            if int(count) < 1:
+                raise InputError("needs a node at least", field="cluster", value=name)
+            group = {"node": node, "num_nodes": int(count)}
+            sources = {"*": "the given name"}
+            return Cluster.model_validate({"name": name, "groups": [group], "sources": sources})
+    try:
+        return catalogue.cluster(name)
+    except InputError as error:
+        hint = f"{error.hint}; or nodes times their number, such as DGX-A100x8"
+        raise InputError(error.message, field="cluster", value=name, hint=hint) from error
+
+
+def _machine(
+    name: str, node: Node, num_nodes: int, catalogue: Catalogue, constants: ChipConstants | None
+) -> Machine:
+    chip = catalogue.chip(node.chip)
+    pair = catalogue.pair_bytes_per_s(node)
+    host = catalogue.link(chip.host_link)
+    on_host = node.topology == "host" or chip.fabric_bytes_per_s is None or chip.fabric is None
+    fabric = host if on_host else catalogue.link(chip.fabric or "")
+    nic = catalogue.link(node.network)
+    network = catalogue.network_bytes_per_s(node)
+    return Machine(
+        name=name,
+        chip=chip,
+        num_nodes=num_nodes,
+        chips_per_node=node.num_chips,
+        fabric_bytes_per_s=pair / node.num_chips_per_host_link
+        if on_host
+        else chip.fabric_bytes_per_s or pair,
+        pair_bytes_per_s=pair,
+        fabric_latency_s=fabric.latency_s,
+        network_bytes_per_s=network,
+        chip_network_bytes_per_s=min(
+            len(node.nics_of(each)) * nic.bytes_per_s for each in range(node.num_chips)
+        ),
+        network_latency_s=nic.latency_s,
+        constants=constants or chip_constants(chip.name),
+    )

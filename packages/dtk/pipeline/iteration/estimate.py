@@ -1,0 +1,149 @@
+"""The time of an iteration and the memory of each rank, by event simulation of the schedule."""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from dtk.pipeline.action import Action, Kind
+from dtk.pipeline.costs import StageCosts
+from dtk.pipeline.generators.registry import SCHEDULES, make_schedule
+from dtk.pipeline.iteration.memory import RankMemory, memory_limit_bytes, rank_memories
+from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
+from dtk.pipeline.iteration.stages import StageTime, stage_costs, stage_times
+from dtk.pipeline.lowering import add_parameters
+from dtk.pipeline.schedule import Schedule
+from dtk.pipeline.simulate import simulate
+from dtk.pipeline.simulate.result import Simulation
+from dtk.workload.flops import model_flops
+
+__all__ = ["Estimate", "estimate", "make_run_schedule"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the cost model says of a run; basis: simulated.
+
+    Attributes:
+        run: The run.
+        stages: The time of each stage for one micro-batch.
+        costs: The same with transfers, gathers and reductions, as the simulation takes them.
+        schedule: What each rank does.
+        simulation: When, and what it holds.
+        memory: What each pipeline rank holds at its peak.
+    """
+
+    run: TrainingRun
+    stages: tuple[StageTime, ...]
+    costs: StageCosts
+    schedule: Schedule
+    simulation: Simulation
+    memory: tuple[RankMemory, ...]
+
+    @property
+    def iteration_s(self) -> float:
+        """Time of an iteration."""
+        return self.simulation.makespan_ns / 1e9
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all ranks together."""
+        return self.run.job.global_batch_tokens / self.iteration_s
+
+    @cached_property
+    def model_flop_per_s(self) -> float:
+        """FLOPs of the model (no recomputation, all pairs of attention) a second and chip."""
+        job = self.run.job
+        flops = model_flops(self.run.shape, batch=job.global_batch, sequence_tokens=job.sequence_tokens)
+        return flops / self.iteration_s / self.run.machine.num_chips
+
+    @property
+    def utilisation(self) -> float:
+        """MFU: `model_flop_per_s` over the chip's peak."""
+        roofline = self.run.roofline
+        return self.model_flop_per_s / roofline.chip.peak(roofline.precision)
+
+    @property
+    def bubble_ratio(self) -> float:
+        """Idle share of all ranks' time."""
+        return float(self.simulation.bubble_ratio)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory of the rank that holds most."""
+        return max(memory.total_bytes for memory in self.memory)
+
+    @property
+    def limit_bytes(self) -> int:
+        """What a rank may hold."""
+        return memory_limit_bytes(self.run)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank stays within its memory."""
+        return self.peak_bytes <= self.limit_bytes
+
+
+def estimate(run: TrainingRun) -> Estimate:
+    """Return time and memory of a run.
+
+    Raises:
+        InputError: If the schedule does not exist for the run's sizes.
+    """
+    stages = stage_times(run)
+    costs = stage_costs(run, stages)
+    schedule = make_run_schedule(run)
+    simulation = simulate(schedule, costs)
+    return Estimate(
+        run, stages, costs, schedule, simulation, rank_memories(run, stages, schedule, simulation)
+    )
+
+
+def make_run_schedule(run: TrainingRun) -> Schedule:
+    """Return the schedule of a run; gathers and reductions are in it where weights are sharded.
+
+    Raises:
+        InputError: If the schedule does not exist for the run's sizes.
+    """
+    return _schedule(
+        run.schedule,
+        run.layout.pipeline_parallel,
+        run.layout.chunks,
+        run.num_microbatches,
+        run.sharding.stage == 3,
+    )
+
+
+@lru_cache(maxsize=512)
+def _schedule(
+    choice: ScheduleChoice, num_ranks: int, num_chunks: int, num_microbatches: int, sharded: bool
+) -> Schedule:
+    if choice.name == FSDP:
+        schedule = _depth_first(num_chunks, num_microbatches)
+    else:
+        given = {"unit": choice.unit, "group_size": choice.group_size, "split": choice.split}
+        heeded = SCHEDULES[choice.name].options if choice.name in SCHEDULES else frozenset(given)
+        schedule = make_schedule(
+            choice.name,
+            num_ranks=num_ranks,
+            num_chunks=num_chunks,
+            num_microbatches=num_microbatches,
+            **{key: value for key, value in given.items() if key in heeded},  # type: ignore[arg-type]
+        )
+    if not sharded:
+        return schedule
+    ahead = choice.resident_chunks - 1
+    return add_parameters(
+        schedule,
+        resident_chunks=choice.resident_chunks,
+        lookahead=ahead,
+        reduce=choice.reduce,
+        unit=num_microbatches if choice.name not in {"zeropp", "interleaved"} else None,
+    )
+
+
+def _depth_first(num_stages: int, num_microbatches: int) -> Schedule:
+    """Return a single rank that takes each micro-batch forward and backward through all its stages."""
+    row = []
+    for microbatch in range(num_microbatches):
+        row += [Action(stage, Kind.FORWARD, microbatch) for stage in range(num_stages)]
+        row += [Action(stage, Kind.FULL_BACKWARD, microbatch) for stage in reversed(range(num_stages))]
+    return Schedule(FSDP, (0,) * num_stages, (tuple(row),), num_microbatches)

@@ -1,0 +1,80 @@
+"""What each rank of a run holds at its peak: model states, what the schedule makes it hold, the rest."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dtk.pipeline.iteration.run import TrainingRun
+from dtk.pipeline.iteration.stages import StageTime
+from dtk.pipeline.schedule import Schedule
+from dtk.pipeline.simulate.result import Simulation
+from dtk.workload.activations import rank_activation_bytes
+from dtk.workload.states import state_bytes
+
+__all__ = ["RESERVE_BYTES", "RankMemory", "memory_limit_bytes", "rank_memories"]
+
+RESERVE_BYTES: Final = 2 * 2**30
+"""Context, communication buffers and library workspaces of a rank."""
+
+_USABLE_SHARE: Final = 0.95
+"""Of the device memory; drivers keep some, and the allocator cannot use every hole."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Bytes of a pipeline rank, the same on each of its data- and tensor-parallel ranks.
+
+    Attributes:
+        states_bytes: Weights, gradients and optimizer states that it keeps.
+        schedule_bytes: The peak of what the schedule makes it hold: activations, inputs of weight gradients,
+            gathered weights and gradients not yet reduced.
+        working_bytes: What a running pass holds: a layer's restored activations, the logits.
+        reserve_bytes: Context, buffers and workspaces.
+    """
+
+    states_bytes: int
+    schedule_bytes: int
+    working_bytes: int
+    reserve_bytes: int = RESERVE_BYTES
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.states_bytes + self.schedule_bytes + self.working_bytes + self.reserve_bytes
+
+
+def memory_limit_bytes(run: TrainingRun) -> int:
+    """Return what a rank may hold."""
+    return int(run.machine.chip.memory_bytes * _USABLE_SHARE)
+
+
+def rank_memories(
+    run: TrainingRun, stages: tuple[StageTime, ...], schedule: Schedule, simulation: Simulation
+) -> tuple[RankMemory, ...]:
+    """Return the memory of each pipeline rank."""
+    return tuple(
+        RankMemory(
+            sum(_states_bytes(run, stages[stage]) for stage in own),
+            simulation.peak_bytes[rank],
+            _working_bytes(run, last=len(stages) - 1 in own),
+        )
+        for rank, own in enumerate(schedule.stages_of_rank)
+    )
+
+
+def _states_bytes(run: TrainingRun, stage: StageTime) -> int:
+    return state_bytes(stage.parameters.per_rank, run.job.precision, run.sharding).total_bytes
+
+
+def _working_bytes(run: TrainingRun, *, last: bool) -> int:
+    layer = rank_activation_bytes(
+        run.shape,
+        run.settings,
+        layers_per_chunk=1,
+        chunks_in_flight=0,
+        head_in_flight=int(last),
+        working_layer=True,
+    )
+    # The message being received and the one being sent.
+    settings = run.settings
+    message = settings.element_bytes * settings.micro_batch * settings.sequence_tokens * run.shape.hidden_size
+    return layer + (2 * message if run.layout.pipeline_parallel > 1 else 0)

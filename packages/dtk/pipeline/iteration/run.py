@@ -1,0 +1,174 @@
+"""A training run as the cost model sees it: model, batch, machine, software, layout and schedule."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal
+
+from dtk.costmodel.collectives import Communication
+from dtk.costmodel.constants import StackConstants
+from dtk.costmodel.machine import Machine
+from dtk.costmodel.placement import RankGroup, place_group
+from dtk.costmodel.roofline import Roofline
+from dtk.errors import InputError
+from dtk.hardware.model import Precision
+from dtk.workload.activations import ActivationSettings
+from dtk.workload.job import Layout, TrainingJob, check_layout
+from dtk.workload.states import Sharding
+from dtk.workload.transformer import TransformerShape
+
+__all__ = ["FSDP", "ScheduleChoice", "TrainingRun"]
+
+FSDP: Final = "fsdp"
+"""The schedule of a single stage that gathers layer by layer, micro-batch after micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChoice:
+    """Which schedule, and how it handles sharded parameters.
+
+    Attributes:
+        name: A name of `dtk.pipeline.generators.registry.SCHEDULES`, or `fsdp`.
+        unit: Of zeropp, U.
+        group_size: Of interleaved, G.
+        split: Of zeropp, whether weight gradients are kept back.
+        resident_chunks: Under sharded weights, how many chunks of a rank are gathered at once.
+        reduce: Under sharded weights, when gradients are reduced.
+    """
+
+    name: str = "1f1b"
+    unit: int | None = None
+    group_size: int | None = None
+    split: bool = True
+    resident_chunks: int = 1
+    reduce: Literal["unit", "microbatch", "end"] = "unit"
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One iteration of training, fully described.
+
+    Attributes:
+        shape: The model.
+        job: Batch, sequence, precision recipe, recomputation.
+        layout: Ranks and chunks.
+        machine: Where it runs; its chips are as many as the layout's ranks.
+        stack: The software.
+        sharding: How model states are spread over the data-parallel ranks: nothing (0), the optimizer (1), or
+            all (3), the last over groups of `sharding.ranks` that are replicated.
+        schedule: The pipeline schedule.
+        precision: Of the products' operands; by default 16 bits of the kind that the chip has, or fp32 with a
+            recipe of fp32.
+        replicas_outermost: Whether replicas of a sharded group lie outside the pipeline.
+        keep_last_chunk: Whether the last stage of all keeps its activations under full recomputation, as in
+            the first author's implementation of ZeroPP: its backward follows its forward at once.
+        layers_per_stage: Layers of each stage from the first to the last; by default all the same.
+    """
+
+    shape: TransformerShape
+    job: TrainingJob
+    layout: Layout
+    machine: Machine
+    stack: StackConstants
+    sharding: Sharding = field(default_factory=Sharding)
+    schedule: ScheduleChoice = field(default_factory=ScheduleChoice)
+    precision: Precision | None = None
+    replicas_outermost: bool = False
+    keep_last_chunk: bool = False
+    layers_per_stage: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the layout cuts model, batch and machine.
+
+        Raises:
+            InputError: For the first size that does not fit.
+        """
+        if self.layout.num_ranks != self.machine.num_chips:
+            chips = f"the {self.machine.num_chips} chips of {self.machine.name}"
+            message = f"makes {self.layout.num_ranks} ranks of {chips}"
+            raise InputError(message, field="layout", value=_layout_text(self.layout))
+        if self.layers_per_stage is None:
+            check_layout(self.shape, self.job, self.layout)
+        elif len(self.layers_per_stage) != self.layout.num_stages:
+            message = f"must name the layers of {self.layout.num_stages} stages"
+            raise InputError(message, field="layers_per_stage", value=list(self.layers_per_stage))
+        sharding, ranks = self.sharding, self.layout.data_parallel
+        if sharding.stage == 2:
+            hint = "1 shards the optimizer, 3 everything"
+            raise InputError("is not modelled", field="sharding_stage", value=2, hint=hint)
+        if sharding.stage and ranks % sharding.ranks:
+            message = f"must divide the {ranks} data-parallel ranks"
+            raise InputError(message, field="sharding_ranks", value=sharding.ranks)
+
+    @property
+    def num_microbatches(self) -> int:
+        """M, micro-batches of each pipeline."""
+        return self.job.num_microbatches(self.layout.data_parallel)
+
+    @cached_property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Layers of each stage."""
+        if self.layers_per_stage is not None:
+            return self.layers_per_stage
+        return (self.shape.num_layers // self.layout.num_stages,) * self.layout.num_stages
+
+    @cached_property
+    def settings(self) -> ActivationSettings:
+        """How a micro-batch is run."""
+        return self.job.activation_settings(self.layout)
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        """The chip in this precision."""
+        element = self.job.precision.element_bytes
+        return Roofline(
+            self.machine.chip, self.machine.constants, self.precision or self._precision(), element
+        )
+
+    @cached_property
+    def communication(self) -> Communication:
+        """Links and software."""
+        return Communication(self.machine, self.stack)
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas of each group that shards model states."""
+        ranks = self.layout.data_parallel
+        return ranks // self.sharding.ranks if self.sharding.stage else ranks
+
+    def tensor_group(self) -> RankGroup:
+        """Return where the ranks lie that share each layer."""
+        return place_group(self.machine, self.layout.tensor_parallel, 1)
+
+    def shard_group(self) -> RankGroup:
+        """Return where the ranks lie that shard model states together."""
+        return place_group(self.machine, self.sharding.ranks, self.layout.tensor_parallel)
+
+    def data_group(self) -> RankGroup:
+        """Return where all data-parallel ranks of a stage lie."""
+        return place_group(self.machine, self.layout.data_parallel, self.layout.tensor_parallel)
+
+    def replica_group(self) -> RankGroup:
+        """Return where the ranks lie that hold the same shard."""
+        stride = self.layout.tensor_parallel * self.sharding.ranks
+        if self.replicas_outermost:
+            stride *= self.layout.pipeline_parallel
+        return place_group(self.machine, self.num_replicas, stride)
+
+    def stages_cross_nodes(self) -> bool:
+        """Return whether neighbouring stages lie on different nodes."""
+        inside = self.layout.tensor_parallel * (
+            self.sharding.ranks if self.replicas_outermost else self.layout.data_parallel
+        )
+        return (
+            inside * self.layout.pipeline_parallel > self.machine.chips_per_node
+            and self.machine.num_nodes > 1
+        )
+
+    def _precision(self) -> Precision:
+        if self.job.precision.element_bytes == 4:
+            return "fp32"
+        return "bf16" if self.machine.chip.peak_flop_per_s.bf16 is not None else "fp16"
+
+
+def _layout_text(layout: Layout) -> str:
+    return f"dp {layout.data_parallel}, tp {layout.tensor_parallel}, pp {layout.pipeline_parallel}"

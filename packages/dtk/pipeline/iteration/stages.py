@@ -1,0 +1,255 @@
+"""What each pipeline stage of a run costs: the times and bytes that the schedule's simulation needs."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from dtk.costmodel.layer import PartTime, embedding_time, head_time, layer_time
+from dtk.pipeline.costs import StageCosts
+from dtk.pipeline.iteration.run import TrainingRun
+from dtk.workload.activations import (
+    ActivationSettings,
+    rank_activation_bytes,
+)
+from dtk.workload.parameters import StageParameters, stage_parameters
+from dtk.workload.transformer import TransformerShape
+
+__all__ = ["StageTime", "stage_costs", "stage_times"]
+
+_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """A stage's times for one micro-batch, and what it holds.
+
+    Attributes:
+        num_layers: Its layers.
+        layer: The time of each of them.
+        ends: The times of embedding and head, where it has them.
+        host_s: What the host takes for the micro-batch besides.
+        parameters: What its tensor-parallel ranks hold.
+        activation_bytes: Kept from forward to backward, for each micro-batch.
+        weight_grad_bytes: Kept from the input gradients to the weight gradients.
+    """
+
+    num_layers: int
+    layer: PartTime
+    ends: tuple[PartTime, ...]
+    host_s: float
+    parameters: StageParameters
+    activation_bytes: int
+    weight_grad_bytes: int
+
+    @property
+    def forward_s(self) -> float:
+        """Forward."""
+        return self._sum("forward_s") + self.host_s
+
+    @property
+    def input_grad_s(self) -> float:
+        """Input gradients, with what is computed again before them."""
+        return self._sum("input_grad_s")
+
+    @property
+    def weight_grad_s(self) -> float:
+        """Weight gradients."""
+        return self._sum("weight_grad_s")
+
+    @property
+    def communication_s(self) -> float:
+        """What tensor parallelism communicates and does not hide, in all passes."""
+        return self._sum("communication_s")
+
+    @property
+    def recomputed_s(self) -> float:
+        """What is computed again."""
+        return self._sum("recomputed_s")
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the host's launches set the pace of its layers."""
+        return self.layer.host_bound
+
+    def _sum(self, name: str) -> float:
+        ends = sum(getattr(each, name) for each in self.ends)
+        return float(self.num_layers * getattr(self.layer, name) + ends)
+
+
+def stage_times(run: TrainingRun) -> tuple[StageTime, ...]:
+    """Return the times of each stage of a run, from the first to the last."""
+    arguments = (run.shape, run.settings, run.roofline, run.communication)
+    layer, embedding, head = layer_time(*arguments), embedding_time(*arguments), head_time(*arguments)
+    parameters = _parameters(run.shape, run.stage_layers, run.layout.tensor_parallel)
+    final, stages = len(run.stage_layers) - 1, []
+    for stage, num_layers in enumerate(run.stage_layers):
+        is_kept = run.keep_last_chunk and stage == final and run.settings.recomputation == "full"
+        settings = replace(run.settings, recomputation="none") if is_kept else run.settings
+        held = rank_activation_bytes(
+            run.shape,
+            settings,
+            layers_per_chunk=num_layers,
+            chunks_in_flight=1,
+            embedding_in_flight=int(stage == 0),
+        )
+        stages.append(
+            StageTime(
+                num_layers,
+                _kept(layer) if is_kept else layer,
+                (*((embedding,) if stage == 0 else ()), *((head,) if stage == final else ())),
+                run.stack.host_micro_batch_s / run.layout.chunks,
+                parameters[stage],
+                held,
+                num_layers * _weight_grad_bytes(run.shape, settings),
+            )
+        )
+    return tuple(stages)
+
+
+def stage_costs(run: TrainingRun, stages: tuple[StageTime, ...] | None = None) -> StageCosts:
+    """Return the costs of each stage, for the simulation of a schedule.
+
+    Sharded weights are gathered layer by layer ahead of the first pass over a chunk, so that a gather delays
+    it by its first layer, and by what the others take longer than the compute before them. What the optimizer
+    step waits for, reductions of gradients at the end of the iteration included, is in `optimizer_ns`.
+    """
+    stages = stage_times(run) if stages is None else stages
+    transfer_s, message_bytes = _transfer(run) if len(stages) > 1 else (0.0, 0)
+    sharded = run.sharding.stage == 3
+    precision = run.job.precision
+    held = [stage.parameters.per_rank for stage in stages]
+    return StageCosts.of(
+        len(stages),
+        forward_ns=[_ns(stage.forward_s) for stage in stages],
+        input_grad_ns=[_ns(stage.input_grad_s) for stage in stages],
+        weight_grad_ns=[_ns(stage.weight_grad_s) for stage in stages],
+        activation_transfer_ns=_ns(transfer_s),
+        gradient_transfer_ns=_ns(transfer_s),
+        unshard_ns=[_ns(_gather_s(run, stage)) for stage in stages] if sharded else 0,
+        reduce_grad_ns=[_ns(_reduce_s(run, stage)) for stage in stages] if sharded else 0,
+        optimizer_ns=[_ns(_optimizer_s(run, stages, index)) for index in range(len(stages))],
+        activation_bytes=[stage.activation_bytes for stage in stages],
+        weight_grad_bytes=[stage.weight_grad_bytes for stage in stages],
+        parameter_bytes=[precision.weight_bytes * count for count in held] if sharded else 0,
+        gradient_bytes=[precision.gradient_bytes * count for count in held] if sharded else 0,
+        activation_message_bytes=message_bytes,
+    )
+
+
+def _kept(layer: PartTime) -> PartTime:
+    """Return a layer's time without recomputation."""
+    return replace(layer, input_grad_s=layer.input_grad_s - layer.recomputed_s, recomputed_s=0.0)
+
+
+def _transfer(run: TrainingRun) -> tuple[float, int]:
+    """Return time and bytes of a rank's message to the next stage.
+
+    Under tensor parallelism each rank sends its part, and the receivers gather (arXiv 2104.04473, 4.1).
+    """
+    settings, ranks = run.settings, run.layout.tensor_parallel
+    elements = settings.micro_batch * settings.sequence_tokens * run.shape.hidden_size
+    whole = settings.element_bytes * elements
+    time_s = run.communication.transfer_s(whole / ranks, crosses_nodes=run.stages_cross_nodes())
+    if ranks > 1 and not settings.sequence_parallel:
+        time_s += run.communication.collective_s("all_gather", whole, run.tensor_group())
+    return time_s, whole // ranks
+
+
+def _gather_s(run: TrainingRun, stage: StageTime) -> float:
+    """Return by how much gathering a stage's weights delays the first pass over it."""
+    whole_s = _gathered_s(run, stage)
+    layers = max(1, stage.num_layers)
+    layer_s = whole_s / layers
+    passes = (stage.forward_s, stage.input_grad_s)
+    return layer_s + max(0.0, whole_s - layer_s - min(passes) * (layers - 1) / layers)
+
+
+def _gathered_s(run: TrainingRun, stage: StageTime) -> float:
+    size_bytes = run.job.precision.weight_bytes * stage.parameters.per_rank
+    return run.communication.collective_s("all_gather", size_bytes, run.shard_group())
+
+
+def _reduce_s(run: TrainingRun, stage: StageTime) -> float:
+    """Return the time of reducing a stage's gradients over its sharding group.
+
+    Between nodes, the gathers of the backward pass use the same NICs and are charged here.
+    """
+    group = run.shard_group()
+    size_bytes = run.job.precision.weight_bytes * stage.parameters.per_rank
+    reduce_s = run.communication.collective_s("reduce_scatter", size_bytes, group)
+    return reduce_s + (_gathered_s(run, stage) if group.num_nodes > 1 else 0.0)
+
+
+def _optimizer_s(run: TrainingRun, stages: tuple[StageTime, ...], index: int) -> float:
+    """Return the time of a stage's share of all that follows the last backward pass."""
+    parameters = stages[index].parameters.per_rank
+    chunks = run.layout.chunks
+    time_s = run.stack.host_iteration_s / chunks + _step_s(run, parameters)
+    time_s += (1 - run.stack.overlap_data_parallel) * _synchronisation_s(run, parameters)
+    if run.shape.tied_embeddings and len(stages) > 1 and index in {0, len(stages) - 1}:
+        time_s += _tied_embedding_s(run)
+    return time_s
+
+
+def _step_s(run: TrainingRun, parameters: int) -> float:
+    """Return the optimizer's time.
+
+    Gradients are read for their norm and for the step and set to zero, states read and written, weights
+    written.
+    """
+    precision, sharding = run.job.precision, run.sharding
+    gradients = parameters / sharding.gradient_shards
+    states = parameters / sharding.optimizer_shards
+    moved = 3 * precision.gradient_bytes * gradients
+    moved += (2 * precision.optimizer_bytes + precision.weight_bytes) * states
+    return run.roofline.stream_s(moved)
+
+
+def _synchronisation_s(run: TrainingRun, parameters: int) -> float:
+    """Return the time in which replicas share gradients, and under a sharded optimizer their weights."""
+    precision, communicate = run.job.precision, run.communication.collective_s
+    if run.sharding.stage == 0:
+        return communicate("all_reduce", precision.gradient_bytes * parameters, run.data_group())
+    if run.sharding.stage == 1:
+        group = run.shard_group()
+        reduced = communicate("reduce_scatter", precision.gradient_bytes * parameters, group)
+        time_s = reduced + communicate("all_gather", precision.weight_bytes * parameters, group)
+        shard = parameters / run.sharding.ranks
+        return time_s + communicate("all_reduce", precision.gradient_bytes * shard, run.replica_group())
+    shard = parameters / run.sharding.ranks
+    replicas = run.replica_group()
+    if run.sharding.optimizer_replicas == 1:
+        return communicate("all_reduce", precision.gradient_bytes * shard, replicas)
+    reduced = communicate("reduce_scatter", precision.gradient_bytes * shard, replicas)
+    return reduced + communicate("all_gather", precision.weight_bytes * shard, replicas)
+
+
+def _tied_embedding_s(run: TrainingRun) -> float:
+    """Return the time in which the first and the last stage sum the gradients of a tied embedding."""
+    ranks = run.layout.tensor_parallel
+    rows = run.shape.padded_vocab_size(ranks) // ranks
+    shards = run.sharding.gradient_shards
+    size_bytes = run.job.precision.gradient_bytes * rows * run.shape.embedding_size / shards
+    return run.communication.transfer_s(size_bytes, crosses_nodes=run.stages_cross_nodes())
+
+
+def _weight_grad_bytes(shape: TransformerShape, settings: ActivationSettings) -> int:
+    """Return what a layer's products keep for their weight gradients: inputs and output gradients."""
+    ranks, tokens = settings.tensor_parallel, settings.micro_batch * settings.sequence_tokens
+    whole = shape.hidden_size // settings.whole_ranks
+    query, kv = shape.query_size // ranks, max(shape.kv_size // ranks, shape.head_dim)
+    ffn = shape.ffn_size // ranks
+    inputs = whole + query + whole + ffn
+    gradients = (query + 2 * kv) + whole + ffn * (2 if shape.gated else 1) + whole
+    return settings.element_bytes * tokens * (inputs + gradients)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(
+    shape: TransformerShape, layers: tuple[int, ...], tensor_parallel: int
+) -> tuple[StageParameters, ...]:
+    return tuple(stage_parameters(shape, layers, tensor_parallel=tensor_parallel))
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * _NS)
