@@ -96,7 +96,7 @@ class Link(Sourced):
     """One link of a kind: a PCIe slot of 16 lanes, one NVLink, one port of a NIC.
 
     Attributes:
-        family: What it is.
+        family: What it is; `ethernet` is TCP through the host, `roce` is RDMA over the same cables.
         bytes_per_s: Payload rate of one direction, after line coding and before packet headers.
         latency_s: Time until a small message has arrived, software of the usual libraries included.
     """
@@ -104,7 +104,15 @@ class Link(Sourced):
     kind: ClassVar[str] = "link"
 
     family: Literal[
-        "pcie", "nvlink", "nvlink-c2c", "hccs", "infinity-fabric", "infiniband", "roce", "slingshot"
+        "pcie",
+        "nvlink",
+        "nvlink-c2c",
+        "hccs",
+        "infinity-fabric",
+        "infiniband",
+        "roce",
+        "ethernet",
+        "slingshot",
     ]
     bytes_per_s: BytesPerSecond = pydantic.Field(gt=0)
     latency_s: Seconds
@@ -122,6 +130,8 @@ class Node(Sourced):
         nic_chips: For each NIC, the chips (counted from 0) that send through it.
         num_chips_per_host_link: Chips that share one link to the host, behind a PCIe switch.
         host_memory_bytes: Memory of the host, if known.
+        all_chips_bytes_per_s: Rate out of each chip while all chips of the node exchange data, where that was
+            measured.
     """
 
     kind: ClassVar[str] = "node"
@@ -133,6 +143,7 @@ class Node(Sourced):
     nic_chips: tuple[tuple[int, ...], ...]
     num_chips_per_host_link: Count = 1
     host_memory_bytes: Bytes | None = pydantic.Field(default=None, gt=0)
+    all_chips_bytes_per_s: BytesPerSecond | None = pydantic.Field(default=None, gt=0)
 
     @property
     def num_nics(self) -> int:
