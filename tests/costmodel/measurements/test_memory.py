@@ -2,8 +2,10 @@
 
 import pytest
 
-from dtk.costmodel.measurements import MeasuredMemory, korthikanti, korthikanti_memory
+from dtk.costmodel.measurements import MeasuredMemory, korthikanti, korthikanti_memory, megatron_memory
 from dtk.workload.activations import in_flight_chunks, layer_activation_bytes
+from dtk.workload.parameters import count_parameters
+from dtk.workload.states import state_bytes
 
 ROWS = korthikanti_memory()
 PRINTED = [row for row in ROWS if row.activation_bytes is not None]
@@ -43,3 +45,14 @@ def test_printed_bytes_and_shares_agree() -> None:
         assert row.activation_bytes is not None
         assert whole.activation_bytes is not None
         assert row.activation_bytes / whole.activation_bytes == pytest.approx(row.activation_share, abs=0.001)
+
+
+def test_the_measured_peaks_hold_the_states_and_the_activations() -> None:
+    for row in megatron_memory():
+        assert row.peak_memory_bytes is not None
+        assert row.estimated_memory_bytes == pytest.approx(row.peak_memory_bytes, rel=0.01)
+        layout, precision = row.layout, row.job.precision
+        parameters = count_parameters(row.shape) // layout.pipeline_parallel // layout.tensor_parallel
+        states = state_bytes(parameters, precision, row.sharding).total_bytes
+        # Logits in 16 bits and in fp32 on the last stage alone, and workspace, come on top.
+        assert 0.88 < (states + layers_bytes(row)) / row.peak_memory_bytes < 1

@@ -13,10 +13,22 @@ from dtk.workload import Layout, TrainingJob, TransformerShape
 from dtk.workload.flops import megatron_hardware_flops, megatron_model_flops
 from dtk.workload.states import Sharding
 
-__all__ = ["FlopCounting", "MeasuredMemory", "MeasuredRun", "PublishedSet"]
+__all__ = [
+    "FlopCounting",
+    "LayerPart",
+    "LayerProfile",
+    "MeasuredMemory",
+    "MeasuredRun",
+    "PublishedSet",
+    "Replica",
+    "StageTimes",
+]
 
 FlopCounting = Literal["hardware", "model"]
 """Whether published FLOP/s count what is computed again (four passes, or three)."""
+
+LayerPart = Literal["embedding", "layer", "head"]
+"""The parts of a model that are profiled by themselves; all its layers are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +58,19 @@ class PublishedSet:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Where one data-parallel replica of a pipeline stage ran.
+
+    Attributes:
+        node: Name of the node type in dtk's hardware catalogue.
+        tensor_parallel: Ranks that shared its layers.
+    """
+
+    node: str
+    tensor_parallel: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Setting:
     """What ran, and where.
@@ -59,7 +84,11 @@ class _Setting:
         sharding: How model states were spread.
         schedule: The pipeline's schedule by name; `1f1b` where there is no pipeline.
         precision: What the matrix products computed in.
-        node: Name of the node type in dtk's hardware catalogue.
+        node: Name of the node type in dtk's hardware catalogue; the first of several in `placement`.
+        cluster: Name of the cluster in dtk's hardware catalogue, of which the run may have had a part.
+        options: What else was switched on, in the source's words: `compile`, `async-tp`.
+        layers_per_stage: Transformer layers of each stage, in order; empty for equal stages.
+        placement: The replicas of each stage, in order; empty where all are alike.
     """
 
     source: PublishedSet
@@ -71,6 +100,10 @@ class _Setting:
     schedule: str
     precision: Precision
     node: str
+    cluster: str | None = None
+    options: tuple[str, ...] = ()
+    layers_per_stage: tuple[int, ...] = ()
+    placement: tuple[tuple[Replica, ...], ...] = ()
 
     @property
     def num_chips(self) -> int:
@@ -127,8 +160,70 @@ class MeasuredMemory(_Setting):
         model_states_bytes: Weights, gradients and optimizer states.
         activation_bytes: What the forward pass keeps for the backward pass.
         activation_share: The same, as a share of what is kept without recomputation and sequence parallelism.
+        peak_memory_bytes: Measured peak.
+        estimated_memory_bytes: What the source's own estimate says.
     """
 
     model_states_bytes: int | None = None
     activation_bytes: int | None = None
     activation_share: float | None = None
+    peak_memory_bytes: int | None = None
+    estimated_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProfile:
+    """Measured times of one layer on one chip.
+
+    Attributes:
+        source: The table that it stands in.
+        shape: The model.
+        chip: Name of the chip in dtk's hardware catalogue.
+        part: The embedding, a layer (all are alike) or the head.
+        micro_batch: Sequences, b.
+        sequence_tokens: Tokens of each, s.
+        tensor_parallel: Ranks that share the layer, their collectives included, t.
+        precision: What the matrix products computed in.
+        forward_s: Seconds of the forward pass.
+        backward_s: Seconds of the backward pass, input and weight gradients.
+        update_s: Seconds of the optimizer's step.
+    """
+
+    source: PublishedSet
+    shape: TransformerShape
+    chip: str
+    part: LayerPart
+    micro_batch: int
+    sequence_tokens: int
+    tensor_parallel: int
+    precision: Precision
+    forward_s: float
+    backward_s: float
+    update_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Measured times of one pipeline stage and micro-batch.
+
+    Attributes:
+        source: The table that it stands in.
+        model: The model as the source calls it.
+        num_ranks: Pipeline ranks, P.
+        num_microbatches: Micro-batches of an iteration, M.
+        micro_batch: Sequences of a micro-batch, b.
+        forward_s: Seconds of the forward pass.
+        input_gradient_s: Seconds of the gradients of the inputs.
+        weight_gradient_s: Seconds of the gradients of the weights.
+        transfer_s: Seconds of a transfer to the next stage.
+    """
+
+    source: PublishedSet
+    model: str
+    num_ranks: int
+    num_microbatches: int
+    micro_batch: int
+    forward_s: float
+    input_gradient_s: float
+    weight_gradient_s: float
+    transfer_s: float
