@@ -76,3 +76,23 @@ def test_measure_reports_what_it_measured(
     captured = capsys.readouterr()
     assert "loopback round trip" in captured.out
     assert "measuring" in captured.err
+
+
+def test_measure_writes_hardware_that_show_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "read_buffer_bytes", lambda: 2**16)
+    monkeypatch.setattr(machine, "_STREAM_BYTES", 2**16)
+    monkeypatch.setattr(machine, "GEMM_SIZES", (8,))
+    file = tmp_path / "mine.toml"
+    command = ["hardware", "measure", "--rounds", "1", "--threads", "1", "--write", str(file)]
+    assert run([*command, "--name", "My desk", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "My desk" in captured.err
+    figures = {one["name"]: one["median"] for one in json.loads(captured.out)["data"]["figures"]}
+    assert run(["hardware", "show", "my-desk", "--file", str(file), "--json"]) == 0
+    peaks = json.loads(capsys.readouterr().out)["data"]["peak_flop_per_s"]
+    fastest = max(figures[name] for name in figures if name.startswith("gemm bf16"))
+    assert peaks["bf16"] == pytest.approx(fastest, rel=1e-4)
+    assert run(command) == 2
+    assert "is there already" in capsys.readouterr().err

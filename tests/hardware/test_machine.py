@@ -15,6 +15,7 @@ def test_every_figure_is_taken_in_every_round() -> None:
     figures = {one.name: one for one in measure_machine(rounds=2, **SMALL)}
     units = {"read": "bytes_per_s", "copy": "bytes_per_s", "gemm": "flop_per_s"}
     names = {"read torch_sum", "copy torch_copy", "gemm fp32 3", "gemm fp32 8", "loopback stream"}
+    names |= {"gemm bf16 3", "gemm bf16 8"}
     assert names | {"loopback round trip"} <= figures.keys()
     for name, figure in figures.items():
         assert 0 < figure.low <= figure.median <= figure.high
@@ -29,6 +30,7 @@ def test_rates_are_work_over_time() -> None:
     ticks = itertools.count()
     figures = {one.name: one for one in measure_machine(rounds=3, clock=lambda: float(next(ticks)), **SMALL)}
     assert figures["gemm fp32 8"].median == 2 * 8**3
+    assert figures["gemm bf16 3"].median == 2 * 3**3
     assert figures["read torch_sum"].median == 2**16
     assert figures["copy torch_copy"].median == 2 * 2**16
     assert figures["loopback stream"].median == SMALL["stream_bytes"]
@@ -46,6 +48,16 @@ def test_without_the_compiled_reader_torch_alone_is_measured(
     assert "read native_read" not in names
     assert "read torch_sum" in names
     assert "not built" in caplog.text
+
+
+def test_bf16_products_that_would_take_minutes_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dtk.hardware.machine._MAX_GEMM_SECONDS", 0.0)
+    names = [one.name for one in measure_machine(rounds=1, **SMALL)]
+    assert "gemm fp32 8" in names
+    assert not any("bf16" in name for name in names)
+    assert "bf16 products of 8 rows are left out" in caplog.text
 
 
 @pytest.mark.parametrize("busy", [0.0, 90.0])

@@ -1,9 +1,10 @@
 """`dtk hardware`: what dtk knows of hardware and where its figures come from; this machine's own figures."""
 
+from datetime import date
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.table import Table
 
 from dtk.cli.options import JsonOption, QuietOption, ThreadsOption, VerboseOption
 from dtk.cli.output import Output
+
+if TYPE_CHECKING:
+    from dtk.hardware.machine import MachineFigure
 
 __all__ = ["app"]
 
@@ -37,6 +41,11 @@ KindOption = Annotated[Kind | None, typer.Option("--kind", help="Only hardware o
 RoundsOption = Annotated[
     int, typer.Option("--rounds", min=1, max=1000, help="Times that each figure is taken.")
 ]
+WriteOption = Annotated[
+    Path | None,
+    typer.Option("--write", help="New file that gets the machine as hardware for --file: TOML or YAML."),
+]
+NameOption = Annotated[str, typer.Option("--name", help="What to call the machine in that file.")]
 
 
 @app.command("list")
@@ -107,6 +116,8 @@ def show_hardware(
 @app.command("measure")
 def measure_hardware(
     rounds: RoundsOption = 7,
+    write: WriteOption = None,
+    name: NameOption = "this machine",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -116,13 +127,19 @@ def measure_hardware(
     import torch
 
     from dtk.hardware.machine import measure_machine
+    from dtk.hardware.own import check_file
     from dtk.hardware.text import figure_text
     from dtk.repro.environment import available_threads
 
     output = Output("hardware measure", as_json=as_json, quiet=quiet, verbose=verbose)
+    if write is not None:
+        check_file(write, name)
     torch.set_num_threads(threads or available_threads())
     output.say("measuring: leave the machine alone for some seconds")
     figures = measure_machine(rounds=rounds)
+    if write is not None:
+        _write_hardware(write, name, figures)
+        output.say(f"wrote {write}: {name}, for --file")
 
     def show(console: Console) -> None:
         table = Table("figure", "median", "lowest", "highest", box=None, pad_edge=False)
@@ -133,6 +150,27 @@ def measure_hardware(
 
     data = {"threads": torch.get_num_threads(), "figures": [one.model_dump() for one in figures]}
     output.finish(data, basis="measured", show=show)
+
+
+def _write_hardware(path: Path, name: str, figures: "list[MachineFigure]") -> None:
+    """Write this machine and what was measured of it as a file of hardware."""
+    import psutil
+    import torch
+
+    from dtk.hardware.own import hardware_text, machine_tables
+    from dtk.repro.environment import capture_environment
+    from dtk.timeline.files import write_atomically
+
+    processor = str(capture_environment()["cpu"]["model"])
+    threads = f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+    tables = machine_tables(
+        figures,
+        name=name,
+        vendor=processor,
+        memory_bytes=psutil.virtual_memory().total,
+        source=f"measured by 'dtk hardware measure' on {date.today().isoformat()}, {threads}",
+    )
+    write_atomically(path, hardware_text(tables, path))
 
 
 def _plain(value: Any) -> str:

@@ -28,6 +28,9 @@ GEMM_SIZES = (64, 256, 512, 1024, 2048)
 _MESSAGE_BYTES = 64
 _STREAM_BYTES = 64 * 2**20
 _BUSY_PERCENT = 20
+_GEMM_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_PROBE_SIZE = 128
+_MAX_GEMM_SECONDS = 0.5  # where bf16 is emulated, larger products would take minutes
 _MIN_SECONDS = 0.01  # a run of a probe repeats its work until about that long
 _log = logging.getLogger(__name__)
 
@@ -83,7 +86,7 @@ def measure_machine(
         loopback = stack.enter_context(Loopback())
         probes: list[tuple[Literal["bytes_per_s", "flop_per_s", "s"], Probe]] = [
             *(("bytes_per_s", probe) for probe in _memory_probes(workers, buffer_bytes)),
-            *(("flop_per_s", _gemm_probe(size)) for size in gemm_sizes),
+            *(("flop_per_s", probe) for probe in _gemm_probes(gemm_sizes)),
             ("s", Probe("loopback round trip", 1, lambda: loopback.send(_MESSAGE_BYTES))),
             ("bytes_per_s", Probe("loopback stream", stream, lambda: loopback.send(stream))),
         ]
@@ -112,10 +115,24 @@ def _memory_probes(workers: Workers, buffer_bytes: int | None) -> list[Probe]:
     return [*probes, Probe("copy torch_copy", 2 * size, lambda: target.copy_(source))]
 
 
-def _gemm_probe(size: int) -> Probe:
-    a, b = torch.ones(2, size, size).unbind()
+def _gemm_probes(sizes: Sequence[int]) -> list[Probe]:
+    """Return a product of each size in fp32 and bf16, but no bf16 ones that would take too long here."""
+    probes = [_gemm_probe("fp32", size) for size in sizes]
+    small = _gemm_probe("bf16", _PROBE_SIZE)
+    small.run()
+    seconds_per_flop = _seconds(small, 1, time.perf_counter) / small.quantity
+    for size in sizes:
+        if 2 * size**3 * seconds_per_flop <= _MAX_GEMM_SECONDS:
+            probes.append(_gemm_probe("bf16", size))
+        else:
+            _log.warning("bf16 products of %d rows are left out: they would take too long here", size)
+    return probes
+
+
+def _gemm_probe(precision: str, size: int) -> Probe:
+    a, b = torch.ones(2, size, size, dtype=_GEMM_DTYPES[precision]).unbind()
     product = torch.empty_like(a)
-    return Probe(f"gemm fp32 {size}", 2 * size**3, lambda: torch.mm(a, b, out=product))
+    return Probe(f"gemm {precision} {size}", 2 * size**3, lambda: torch.mm(a, b, out=product))
 
 
 def _take_turns(probes: Sequence[Probe], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
