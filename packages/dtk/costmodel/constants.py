@@ -7,14 +7,25 @@ measurements, or an estimate. `count_fitted` says how many of the second kind a 
 import tomllib
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import pydantic
 
 from dtk.configuration import validate
 from dtk.errors import InputError
 
-__all__ = ["ChipConstants", "Constant", "StackConstants", "chip_constants", "count_fitted", "stack_constants"]
+__all__ = [
+    "DEFAULT_STACK",
+    "ChipConstants",
+    "Constant",
+    "StackConstants",
+    "chip_constants",
+    "count_fitted",
+    "stack_constants",
+]
+
+DEFAULT_STACK: Final = "megatron"
+"""The software that predictions are for unless told otherwise."""
 
 Origin = Literal["published", "fitted", "estimate"]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
@@ -112,7 +123,7 @@ def chip_constants(chip: str) -> ChipConstants:
     return next((each for each in sets.values() if chip in each.chips), sets["default"])
 
 
-def stack_constants(name: str) -> StackConstants:
+def stack_constants(name: str = DEFAULT_STACK) -> StackConstants:
     """Return the constants of training software.
 
     Raises:
