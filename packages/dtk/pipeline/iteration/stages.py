@@ -185,10 +185,23 @@ def _optimizer_s(run: TrainingRun, stages: tuple[StageTime, ...], index: int) ->
     parameters = stages[index].parameters.per_rank
     chunks = run.layout.chunks
     time_s = run.stack.host_iteration_s / chunks + _step_s(run, parameters)
-    time_s += (1 - run.stack.overlap_data_parallel) * _synchronisation_s(run, parameters)
+    time_s += _exposed_s(run, stages[index], _synchronisation_s(run, parameters))
     if run.shape.tied_embeddings and len(stages) > 1 and index in {0, len(stages) - 1}:
         time_s += _tied_embedding_s(run)
     return time_s
+
+
+def _exposed_s(run: TrainingRun, stage: StageTime, synchronisation_s: float) -> float:
+    """Return what of a synchronisation is not hidden.
+
+    Gradients can be reduced behind the stage's last backward pass, and weights be gathered behind its next
+    forward.
+    """
+    beside_s = stage.input_grad_s + stage.weight_grad_s
+    if run.sharding.stage == 1:
+        beside_s += stage.forward_s
+    hidden_s = min(run.stack.overlap_data_parallel * synchronisation_s, beside_s)
+    return synchronisation_s - hidden_s
 
 
 def _step_s(run: TrainingRun, parameters: int) -> float:
