@@ -35,10 +35,10 @@ class Communication:
         """Return the rate of a group's ring: that of its slowest hop."""
         machine = self.machine
         inside = math.inf
-        if group.ranks_per_node > 1:
-            inside = machine.fabric_bytes_per_s
+        if group.num_ranks > group.num_nodes:
             # In a mesh each pair has its own link: a group reaches only those among its members.
-            inside = min(inside, machine.pair_bytes_per_s * (group.ranks_per_node - 1))
+            reached = machine.pair_bytes_per_s * max(1, group.ranks_per_node - 1)
+            inside = min(machine.fabric_bytes_per_s, reached)
             inside *= machine.constants.fabric_share
         if group.num_nodes == 1:
             return inside
@@ -61,16 +61,20 @@ class Communication:
         moved_s = rounds * share * size_bytes / self.ring_bytes_per_s(group)
         return moved_s + rounds * self._hops_s(group) + self.stack.collective_s * math.log2(group.num_ranks)
 
-    def transfer_s(self, size_bytes: float, *, crosses_nodes: bool) -> float:
-        """Return the time of a message between stages while all chips of a node send theirs.
+    def transfer_s(
+        self, size_bytes: float, *, crosses_nodes: bool, senders_per_node: int | None = None
+    ) -> float:
+        """Return the time of a message between stages while other chips of a node send theirs.
 
         Args:
             size_bytes: Bytes of one chip's message.
             crosses_nodes: Whether the stages lie on different nodes.
+            senders_per_node: Chips of a node that send through its NICs at the same time; all without it.
         """
         machine = self.machine
         if crosses_nodes:
-            rate = machine.network_bytes_per_s / machine.chips_per_node * machine.constants.network_share
+            shared = machine.network_bytes_per_s / (senders_per_node or machine.chips_per_node)
+            rate = min(shared, machine.chip_network_bytes_per_s) * machine.constants.network_share
             latency_s = machine.network_latency_s
         else:
             rate = machine.pair_bytes_per_s * machine.constants.fabric_share
@@ -81,4 +85,5 @@ class Communication:
         """Latency of a tree's depth: between nodes, then inside one."""
         machine = self.machine
         across = math.ceil(math.log2(group.num_nodes)) * machine.network_latency_s
-        return across + math.ceil(math.log2(group.ranks_per_node)) * machine.fabric_latency_s
+        most_per_node = -(-group.num_ranks // group.num_nodes)
+        return across + math.ceil(math.log2(most_per_node)) * machine.fabric_latency_s

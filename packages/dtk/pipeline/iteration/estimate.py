@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from dtk.errors import InputError
 from dtk.pipeline.action import Action, Kind
 from dtk.pipeline.costs import StageCosts
+from dtk.pipeline.generators._row import check_sizes
 from dtk.pipeline.generators.registry import SCHEDULES, make_schedule
 from dtk.pipeline.iteration.memory import RankMemory, memory_limit_bytes, rank_memories
 from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
@@ -88,9 +90,10 @@ def estimate(run: TrainingRun) -> Estimate:
     Raises:
         InputError: If the schedule does not exist for the run's sizes.
     """
-    stages = stage_times(run)
-    costs = stage_costs(run, stages)
+    # First, since it refuses more stages or micro-batches than can be listed.
     schedule = make_run_schedule(run)
+    stages = stage_times(run)
+    costs = stage_costs(run, stages, schedule.rank_of_stage)
     simulation = simulate(schedule, costs)
     return Estimate(
         run, stages, costs, schedule, simulation, rank_memories(run, stages, schedule, simulation)
@@ -117,6 +120,9 @@ def _schedule(
     choice: ScheduleChoice, num_ranks: int, num_chunks: int, num_microbatches: int, sharded: bool
 ) -> Schedule:
     if choice.name == FSDP:
+        if num_ranks > 1:
+            message = f"{FSDP} has a single pipeline rank"
+            raise InputError(message, field="pipeline_parallel", value=num_ranks)
         schedule = _depth_first(num_chunks, num_microbatches)
     else:
         given = {"unit": choice.unit, "group_size": choice.group_size, "split": choice.split}
@@ -142,6 +148,7 @@ def _schedule(
 
 def _depth_first(num_stages: int, num_microbatches: int) -> Schedule:
     """Return a single rank that takes each micro-batch forward and backward through all its stages."""
+    check_sizes(1, num_stages, num_microbatches)
     row = []
     for microbatch in range(num_microbatches):
         row += [Action(stage, Kind.FORWARD, microbatch) for stage in range(num_stages)]

@@ -1,5 +1,6 @@
 """A training run as the cost model sees it: model, batch, machine, software, layout and schedule."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
@@ -130,10 +131,14 @@ class TrainingRun:
         return Communication(self.machine, self.stack)
 
     @property
+    def shard_ranks(self) -> int:
+        """Data-parallel ranks that share model states; 1 where nothing is sharded."""
+        return self.sharding.ranks if self.sharding.stage else 1
+
+    @property
     def num_replicas(self) -> int:
         """Replicas of each group that shards model states."""
-        ranks = self.layout.data_parallel
-        return ranks // self.sharding.ranks if self.sharding.stage else ranks
+        return self.layout.data_parallel // self.shard_ranks
 
     def tensor_group(self) -> RankGroup:
         """Return where the ranks lie that share each layer."""
@@ -141,27 +146,39 @@ class TrainingRun:
 
     def shard_group(self) -> RankGroup:
         """Return where the ranks lie that shard model states together."""
-        return place_group(self.machine, self.sharding.ranks, self.layout.tensor_parallel)
-
-    def data_group(self) -> RankGroup:
-        """Return where all data-parallel ranks of a stage lie."""
-        return place_group(self.machine, self.layout.data_parallel, self.layout.tensor_parallel)
+        return place_group(self.machine, self.shard_ranks, self.layout.tensor_parallel)
 
     def replica_group(self) -> RankGroup:
         """Return where the ranks lie that hold the same shard."""
-        stride = self.layout.tensor_parallel * self.sharding.ranks
+        stride = self.layout.tensor_parallel * self.shard_ranks
         if self.replicas_outermost:
             stride *= self.layout.pipeline_parallel
         return place_group(self.machine, self.num_replicas, stride)
 
-    def stages_cross_nodes(self) -> bool:
-        """Return whether neighbouring stages lie on different nodes."""
-        inside = self.layout.tensor_parallel * (
-            self.sharding.ranks if self.replicas_outermost else self.layout.data_parallel
-        )
-        return (
-            inside * self.layout.pipeline_parallel > self.machine.chips_per_node
-            and self.machine.num_nodes > 1
+    @property
+    def ranks_per_stage(self) -> int:
+        """Ranks from one pipeline rank to the next: those of a stage, or of one replica of it."""
+        replicas = 1 if self.replicas_outermost else self.num_replicas
+        return self.layout.tensor_parallel * self.shard_ranks * replicas
+
+    def crosses_nodes(self, source: int, target: int) -> bool:
+        """Return whether some chip of pipeline rank `source` has its counterpart of `target` on another node.
+
+        Args:
+            source: A pipeline rank, from 0.
+            target: Another one.
+        """
+        chips, own = self.machine.chips_per_node, self.ranks_per_stage
+        pipeline = own * self.layout.pipeline_parallel
+        if abs(target - source) * own >= chips:
+            return True
+        # Pipelines outside each other begin anywhere on a node, unless they divide by its chips.
+        starts = range(0, math.lcm(pipeline, chips), pipeline)
+        first, last = min(source, target) * own, max(source, target) * own
+        return any(
+            (start + first + rank) // chips != (start + last + rank) // chips
+            for start in starts
+            for rank in range(own)
         )
 
     def _precision(self) -> Precision:

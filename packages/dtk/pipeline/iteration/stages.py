@@ -1,5 +1,6 @@
 """What each pipeline stage of a run costs: the times and bytes that the schedule's simulation needs."""
 
+import itertools
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 from dtk.costmodel.layer import PartTime, embedding_time, head_time, layer_time
 from dtk.pipeline.costs import StageCosts
 from dtk.pipeline.iteration.run import TrainingRun
+from dtk.pipeline.schedule import loop_placement
 from dtk.workload.activations import (
     ActivationSettings,
     rank_activation_bytes,
@@ -106,15 +108,25 @@ def stage_times(run: TrainingRun) -> tuple[StageTime, ...]:
     return tuple(stages)
 
 
-def stage_costs(run: TrainingRun, stages: tuple[StageTime, ...] | None = None) -> StageCosts:
+def stage_costs(
+    run: TrainingRun,
+    stages: tuple[StageTime, ...] | None = None,
+    rank_of_stage: tuple[int, ...] | None = None,
+) -> StageCosts:
     """Return the costs of each stage, for the simulation of a schedule.
 
     Sharded weights are gathered layer by layer ahead of the first pass over a chunk, so that a gather delays
     it by its first layer, and by what the others take longer than the compute before them. What the optimizer
     step waits for, reductions of gradients at the end of the iteration included, is in `optimizer_ns`.
+
+    Args:
+        run: The run.
+        stages: Their times, if known.
+        rank_of_stage: The pipeline rank of each stage; by default chunk after chunk over all ranks.
     """
     stages = stage_times(run) if stages is None else stages
-    transfer_s, message_bytes = _transfer(run) if len(stages) > 1 else (0.0, 0)
+    ranks = rank_of_stage or loop_placement(run.layout.pipeline_parallel, run.layout.chunks)
+    transfer_ns = [_ns(_transfer_s(run, source, target)) for source, target in itertools.pairwise(ranks)]
     sharded = run.sharding.stage == 3
     precision = run.job.precision
     held = [stage.parameters.per_rank for stage in stages]
@@ -123,16 +135,16 @@ def stage_costs(run: TrainingRun, stages: tuple[StageTime, ...] | None = None) -
         forward_ns=[_ns(stage.forward_s) for stage in stages],
         input_grad_ns=[_ns(stage.input_grad_s) for stage in stages],
         weight_grad_ns=[_ns(stage.weight_grad_s) for stage in stages],
-        activation_transfer_ns=_ns(transfer_s),
-        gradient_transfer_ns=_ns(transfer_s),
+        activation_transfer_ns=[*transfer_ns, 0],
+        gradient_transfer_ns=[0, *transfer_ns],
         unshard_ns=[_ns(_gather_s(run, stage)) for stage in stages] if sharded else 0,
         reduce_grad_ns=[_ns(_reduce_s(run, stage)) for stage in stages] if sharded else 0,
-        optimizer_ns=[_ns(_optimizer_s(run, stages, index)) for index in range(len(stages))],
+        optimizer_ns=[_ns(_optimizer_s(run, stages, index, ranks)) for index in range(len(stages))],
         activation_bytes=[stage.activation_bytes for stage in stages],
         weight_grad_bytes=[stage.weight_grad_bytes for stage in stages],
         parameter_bytes=[precision.weight_bytes * count for count in held] if sharded else 0,
         gradient_bytes=[precision.gradient_bytes * count for count in held] if sharded else 0,
-        activation_message_bytes=message_bytes,
+        activation_message_bytes=_message_bytes(run) if len(stages) > 1 else 0,
     )
 
 
@@ -141,18 +153,31 @@ def _kept(layer: PartTime) -> PartTime:
     return replace(layer, input_grad_s=layer.input_grad_s - layer.recomputed_s, recomputed_s=0.0)
 
 
-def _transfer(run: TrainingRun) -> tuple[float, int]:
-    """Return time and bytes of a rank's message to the next stage.
+def _message_bytes(run: TrainingRun) -> int:
+    """Return the bytes of a rank's message to the next stage: tensor-parallel ranks send a part each."""
+    settings = run.settings
+    elements = settings.micro_batch * settings.sequence_tokens * run.shape.hidden_size
+    return settings.element_bytes * elements // run.layout.tensor_parallel
+
+
+def _transfer_s(run: TrainingRun, source: int, target: int) -> float:
+    """Return the time of a message between pipeline ranks, the same in both directions.
 
     Under tensor parallelism each rank sends its part, and the receivers gather (arXiv 2104.04473, 4.1).
     """
-    settings, ranks = run.settings, run.layout.tensor_parallel
-    elements = settings.micro_batch * settings.sequence_tokens * run.shape.hidden_size
-    whole = settings.element_bytes * elements
-    time_s = run.communication.transfer_s(whole / ranks, crosses_nodes=run.stages_cross_nodes())
-    if ranks > 1 and not settings.sequence_parallel:
-        time_s += run.communication.collective_s("all_gather", whole, run.tensor_group())
-    return time_s, whole // ranks
+    if source == target:
+        return 0.0
+    size_bytes, ranks = _message_bytes(run), run.layout.tensor_parallel
+    time_s = _send_s(run, size_bytes, source, target)
+    if ranks > 1 and not run.settings.sequence_parallel:
+        time_s += run.communication.collective_s("all_gather", size_bytes * ranks, run.tensor_group())
+    return time_s
+
+
+def _send_s(run: TrainingRun, size_bytes: float, source: int, target: int) -> float:
+    senders = min(run.ranks_per_stage, run.machine.chips_per_node)
+    crosses = run.crosses_nodes(source, target)
+    return run.communication.transfer_s(size_bytes, crosses_nodes=crosses, senders_per_node=senders)
 
 
 def _gather_s(run: TrainingRun, stage: StageTime) -> float:
@@ -180,14 +205,16 @@ def _reduce_s(run: TrainingRun, stage: StageTime) -> float:
     return reduce_s + (_gathered_s(run, stage) if group.num_nodes > 1 else 0.0)
 
 
-def _optimizer_s(run: TrainingRun, stages: tuple[StageTime, ...], index: int) -> float:
+def _optimizer_s(
+    run: TrainingRun, stages: tuple[StageTime, ...], index: int, rank_of_stage: tuple[int, ...]
+) -> float:
     """Return the time of a stage's share of all that follows the last backward pass."""
     parameters = stages[index].parameters.per_rank
     chunks = run.layout.chunks
     time_s = run.stack.host_iteration_s / chunks + _step_s(run, parameters)
     time_s += _exposed_s(run, stages[index], _synchronisation_s(run, parameters))
-    if run.shape.tied_embeddings and len(stages) > 1 and index in {0, len(stages) - 1}:
-        time_s += _tied_embedding_s(run)
+    if run.shape.tied_embeddings and index in {0, len(stages) - 1}:
+        time_s += _tied_embedding_s(run, rank_of_stage[0], rank_of_stage[-1])
     return time_s
 
 
@@ -222,7 +249,7 @@ def _synchronisation_s(run: TrainingRun, parameters: int) -> float:
     """Return the time in which replicas share gradients, and under a sharded optimizer their weights."""
     precision, communicate = run.job.precision, run.communication.collective_s
     if run.sharding.stage == 0:
-        return communicate("all_reduce", precision.gradient_bytes * parameters, run.data_group())
+        return communicate("all_reduce", precision.gradient_bytes * parameters, run.replica_group())
     if run.sharding.stage == 1:
         group = run.shard_group()
         reduced = communicate("reduce_scatter", precision.gradient_bytes * parameters, group)
@@ -237,13 +264,15 @@ def _synchronisation_s(run: TrainingRun, parameters: int) -> float:
     return reduced + communicate("all_gather", precision.weight_bytes * shard, replicas)
 
 
-def _tied_embedding_s(run: TrainingRun) -> float:
+def _tied_embedding_s(run: TrainingRun, first: int, last: int) -> float:
     """Return the time in which the first and the last stage sum the gradients of a tied embedding."""
+    if first == last:
+        return 0.0
     ranks = run.layout.tensor_parallel
     rows = run.shape.padded_vocab_size(ranks) // ranks
     shards = run.sharding.gradient_shards
     size_bytes = run.job.precision.gradient_bytes * rows * run.shape.embedding_size / shards
-    return run.communication.transfer_s(size_bytes, crosses_nodes=run.stages_cross_nodes())
+    return _send_s(run, size_bytes, first, last)
 
 
 def _weight_grad_bytes(shape: TransformerShape, settings: ActivationSettings) -> int:
