@@ -61,7 +61,7 @@ def layer_operations(
         _residual(shape, settings, roofline, "attention residual", "attention"),
         _norm(shape, settings, roofline, "ffn norm", "ffn"),
         _linear(roofline, "ffn_in", "ffn", tokens, ffn_in, hidden),
-        _stream(roofline, "activation", "ffn", tokens * (ffn_in + ffn), tokens * (ffn_in + ffn) * 1.5),
+        _stream(roofline, "activation", "ffn", tokens * (ffn_in + ffn), tokens * (2 * ffn_in + ffn)),
         _linear(roofline, "ffn_out", "ffn", tokens, hidden, ffn),
         _residual(shape, settings, roofline, "ffn residual", "ffn"),
     )
