@@ -1,0 +1,76 @@
+"""Constants from files: each has an origin, and the fitted ones are counted."""
+
+from typing import Any
+
+import pydantic
+import pytest
+
+from dtk.costmodel.constants import (
+    DEFAULT_STACK,
+    ChipConstants,
+    StackConstants,
+    chip_constants,
+    count_fitted,
+    stack_constants,
+)
+from dtk.errors import InputError
+from dtk.hardware.catalogue import packaged_catalogue
+from tests.costmodel.machines import constants_of, stack_of
+
+CHIPS = [chip.name for chip in packaged_catalogue().chips]
+
+
+@pytest.mark.parametrize("chip", [*CHIPS, "a chip of one's own"])
+def test_every_chip_has_constants(chip: str) -> None:
+    constants = chip_constants(chip)
+    assert chip in constants.chips or constants.name == "default"
+    assert set(constants.origins) == set(ChipConstants.model_fields) - {"name", "chips", "origins"}
+    assert all(each.source.strip() for each in constants.origins.values())
+
+
+def test_no_chip_has_two_sets() -> None:
+    sets = {chip_constants(chip).name: chip_constants(chip) for chip in CHIPS}
+    named = [chip for each in sets.values() for chip in each.chips]
+    assert sorted(named) == sorted(set(named))
+    assert set(named) <= set(CHIPS)
+
+
+def test_only_what_was_fitted_counts() -> None:
+    stack = stack_constants(DEFAULT_STACK)
+    a100, default = chip_constants("A100-SXM-80GB"), chip_constants("a chip of one's own")
+    for each in (a100, default, stack):
+        assert set(each.fitted) == {name for name, c in each.origins.items() if c.origin == "fitted"}
+    assert count_fitted(a100, stack) == len(a100.fitted) + len(stack.fitted)
+    # Nobody has fitted the figures of a chip that nobody has measured.
+    assert default.fitted == ()
+    assert all(each.origin == "estimate" for each in default.origins.values())
+
+
+def test_unknown_software() -> None:
+    with pytest.raises(InputError, match=r"stack: unknown training software \(got 'nemo'\); one of megatron"):
+        stack_constants("nemo")
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
+def test_shares_are_shares(share: float) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        constants_of(matmul_share=share)
+
+
+@pytest.mark.parametrize(
+    "change", [{"host_layer_s": -1e-6}, {"overlap_data_parallel": 1.5}, {"overlap_tensor_parallel": 1}]
+)
+def test_times_are_times(change: dict[str, Any]) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        stack_of(**change)
+
+
+def test_a_constant_without_an_origin_is_refused() -> None:
+    values = constants_of().model_dump()
+    values["origins"] = {key: value for key, value in values["origins"].items() if key != "kernel_s"}
+    with pytest.raises(pydantic.ValidationError, match=r"constants and origins differ \(got 'kernel_s'\)"):
+        ChipConstants(**values)
+    values = stack_of().model_dump()
+    values["origins"]["speed"] = {"origin": "fitted", "source": "somewhere"}
+    with pytest.raises(pydantic.ValidationError, match=r"constants and origins differ \(got 'speed'\)"):
+        StackConstants(**values)

@@ -1,0 +1,90 @@
+"""Machines from the catalogue: figures as its sheets have them, and what is refused."""
+
+import math
+
+import pytest
+
+from dtk.costmodel.constants import chip_constants
+from dtk.costmodel.machine import Machine, machine_of
+from dtk.errors import InputError
+from dtk.hardware.catalogue import packaged_catalogue
+from dtk.hardware.model import Cluster
+from tests.costmodel.machines import LATENCIES, RATES, constants_of
+
+
+def figures(machine: Machine) -> tuple[float, ...]:
+    """GB/s of a chip to its node, of a pair, of the node's NICs and of a chip's NICs."""
+    return tuple(round(getattr(machine, rate) / 1e9, 2) for rate in RATES)
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "rates"),
+    [
+        # 12 NVLinks of 25 GB/s; a NIC of 200 Gb/s for each chip.
+        ("DGX-A100x4", 32, (300, 300, 200, 25)),
+        # 8 NVLinks of 25 GB/s; all eight chips share 200 or 800 Gb/s.
+        ("64xA800-200Gb", 64, (200, 200, 25, 25)),
+        ("64xA800-800Gb", 64, (200, 200, 100, 25)),
+        ("DGX-H100x2", 16, (450, 450, 400, 50)),
+    ],
+)
+def test_figures_of_sheets(name: str, chips: int, rates: tuple[float, ...]) -> None:
+    machine = machine_of(name)
+    assert machine.num_chips == chips
+    assert figures(machine) == rates
+    assert machine.name == name
+
+
+@pytest.mark.parametrize("node", [node.name for node in packaged_catalogue().nodes])
+def test_every_node_of_the_catalogue(node: str) -> None:
+    machine = machine_of(f"{node}x3")
+    assert machine.num_nodes == 3
+    assert machine.num_chips == 3 * packaged_catalogue().node(node).num_chips
+    assert all(0 < getattr(machine, rate) < math.inf for rate in RATES)
+    assert all(0 <= getattr(machine, latency) < 1e-3 for latency in LATENCIES)
+    assert machine.chip_network_bytes_per_s <= machine.network_bytes_per_s
+    # A pair has no more than all links of a chip, unless chips share their way to the host.
+    shared = packaged_catalogue().node(node).num_chips_per_host_link
+    assert machine.pair_bytes_per_s <= machine.fabric_bytes_per_s * shared * (1 + 1e-12)
+    assert machine.constants == chip_constants(machine.chip.name)
+
+
+def test_chips_behind_one_switch_share_it() -> None:
+    """RTX 3090s meet over PCIe: two behind each switch have half of it each when both send."""
+    hosts = [node for node in packaged_catalogue().nodes if node.topology == "host"]
+    assert hosts
+    for node in hosts:
+        machine = machine_of(f"{node.name}x1")
+        assert machine.fabric_bytes_per_s * node.num_chips_per_host_link == machine.pair_bytes_per_s
+
+
+def test_a_cluster_of_one_s_own_constants() -> None:
+    assert machine_of("DGX-A100x1", constants=constants_of()).constants == constants_of()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("DGX-A100x0", "cluster: needs a node at least (got 'DGX-A100x0')"),
+        ("DGX-B100x4", "cluster: unknown cluster (got 'DGX-B100x4')"),
+        ("400Gb", "cluster: unknown cluster (got '400Gb')"),
+        ("", "cluster: unknown cluster (got '')"),
+        ("x8", "cluster: unknown cluster (got 'x8')"),
+        ("DGX-A100x-1", "cluster: unknown cluster (got 'DGX-A100x-1')"),
+        ("DGX-A100x²", "cluster: unknown cluster (got 'DGX-A100x²')"),
+    ],
+)
+def test_no_such_machine(name: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        machine_of(name)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_groups_of_one_kind_of_node_are_one_machine() -> None:
+    cluster = {"name": "mine", "sources": {"*": "a test"}}
+    like = [{"node": "DGX-A100", "num_nodes": 2}, {"node": "DGX-A100", "num_nodes": 3}]
+    assert machine_of(Cluster.model_validate(cluster | {"groups": like})).num_nodes == 5
+    unlike = [{"node": "DGX-A100", "num_nodes": 2}, {"node": "DGX-H100", "num_nodes": 1}]
+    with pytest.raises(InputError, match=r"cluster: mixes types of nodes \(got 'mine'\)"):
+        machine_of(Cluster.model_validate(cluster | {"groups": unlike}))
