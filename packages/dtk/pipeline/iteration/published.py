@@ -12,11 +12,11 @@ from dtk.costmodel.constants import (
     stack_constants,
 )
 from dtk.costmodel.machine import Machine, machine_of
-from dtk.costmodel.measurements import MeasuredRun
+from dtk.costmodel.measurements import MeasuredMemory, MeasuredRun
 from dtk.errors import InputError
 from dtk.hardware.catalogue import packaged_catalogue
 from dtk.pipeline.iteration.estimate import Estimate, estimate
-from dtk.pipeline.iteration.run import ScheduleChoice, TrainingRun
+from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
 
 __all__ = ["Comparison", "compare", "described", "fastest_described"]
 
@@ -68,18 +68,37 @@ def _estimate(
 
 
 def described(
-    measured: MeasuredRun, *, stack: StackConstants | None = None, constants: ChipConstants | None = None
+    measured: MeasuredRun | MeasuredMemory,
+    *,
+    stack: StackConstants | None = None,
+    constants: ChipConstants | None = None,
 ) -> TrainingRun:
-    """Return a published run as the cost model sees it."""
+    """Return a published run as the cost model sees it.
+
+    A single stage whose weights are sharded is gathered layer by layer, as FSDP and ZeRO-3 do.
+
+    Raises:
+        InputError: If it ran on unlike nodes.
+    """
+    if measured.placement:
+        hint = "the cost model of a run is that of like nodes"
+        raise InputError("ran on unlike nodes", field="run", value=measured.name, hint=hint)
+    layout, schedule = measured.layout, measured.schedule
+    if measured.sharding.stage == 3 and layout.num_stages == 1:
+        layout, schedule = layout.model_copy(update={"chunks": measured.shape.num_layers}), FSDP
     return TrainingRun(
         measured.shape,
         measured.job,
-        measured.layout,
+        layout,
         _machine(measured.node, measured.num_chips, constants),
         stack or stack_constants(DEFAULT_STACK),
         measured.sharding,
-        ScheduleChoice(measured.schedule),
+        # Of a sharded model, the chunk at work is gathered, and the next one.
+        ScheduleChoice(schedule, resident_chunks=2, reduce="microbatch")
+        if schedule == FSDP
+        else ScheduleChoice(schedule),
         measured.precision,
+        layers_per_stage=measured.layers_per_stage or None,
     )
 
 
