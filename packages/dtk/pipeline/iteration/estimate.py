@@ -22,7 +22,7 @@ __all__ = ["Estimate", "estimate", "make_run_schedule"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the cost model says of a run; basis: simulated.
+    """What the cost model says of a run.
 
     Attributes:
         run: The run.
@@ -39,6 +39,16 @@ class Estimate:
     schedule: Schedule
     simulation: Simulation
     memory: tuple[RankMemory, ...]
+
+    @property
+    def basis(self) -> str:
+        """What the figures rest on: a simulation, and the times of what it joins."""
+        profile = self.run.profile
+        if profile is None:
+            return "simulated"
+        missing = sorted({"embedding", "head"} - profile.parts)
+        rest = f", {' and '.join(missing)} from the roofline" if missing else ""
+        return f"simulated from {profile.basis} layers ({profile.source}){rest}"
 
     @property
     def iteration_s(self) -> float:

@@ -9,6 +9,7 @@ from dtk.costmodel.collectives import Communication
 from dtk.costmodel.constants import StackConstants
 from dtk.costmodel.machine import Machine
 from dtk.costmodel.placement import RankGroup, place_group
+from dtk.costmodel.profiles import Conditions, ModelProfile, find_profile
 from dtk.costmodel.roofline import Roofline
 from dtk.errors import InputError
 from dtk.hardware.model import Precision
@@ -63,6 +64,8 @@ class TrainingRun:
         keep_last_chunk: Whether the last stage of all keeps its activations under full recomputation, as in
             the first author's implementation of ZeroPP: its backward follows its forward at once.
         layers_per_stage: Layers of each stage from the first to the last; by default all the same.
+        profiles: Measured times of layers. If there are any, the one that holds for the run takes the
+            roofline's place.
     """
 
     shape: TransformerShape
@@ -76,6 +79,7 @@ class TrainingRun:
     replicas_outermost: bool = False
     keep_last_chunk: bool = False
     layers_per_stage: tuple[int, ...] | None = None
+    profiles: tuple[ModelProfile, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the layout cuts model, batch and machine.
@@ -124,6 +128,19 @@ class TrainingRun:
         return Roofline(
             self.machine.chip, self.machine.constants, self.precision or self._precision(), element
         )
+
+    @cached_property
+    def profile(self) -> ModelProfile | None:
+        """The measured times that stand for the roofline's, if any were given.
+
+        Raises:
+            InputError: If some were given and none holds for the run.
+        """
+        if not self.profiles:
+            return None
+        roofline = self.roofline
+        wanted = Conditions.of(self.shape, self.settings, roofline.chip.name, roofline.precision)
+        return find_profile(self.profiles, wanted, self.settings.micro_batch)
 
     @cached_property
     def communication(self) -> Communication:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from dtk.costmodel.layer import PartTime, embedding_time, head_time, layer_time
+from dtk.costmodel.layer import PartTime
 from dtk.pipeline.costs import StageCosts
+from dtk.pipeline.iteration.parts import measured_update_s, part_times
 from dtk.pipeline.iteration.run import TrainingRun
 from dtk.pipeline.schedule import loop_placement
 from dtk.workload.activations import (
@@ -33,6 +34,7 @@ class StageTime:
         parameters: What its tensor-parallel ranks hold.
         activation_bytes: Kept from forward to backward, for each micro-batch.
         weight_grad_bytes: Kept from the input gradients to the weight gradients.
+        update_s: The optimizer's step without sharding, where it was measured.
     """
 
     num_layers: int
@@ -42,6 +44,7 @@ class StageTime:
     parameters: StageParameters
     activation_bytes: int
     weight_grad_bytes: int
+    update_s: float | None = None
 
     @property
     def forward_s(self) -> float:
@@ -80,8 +83,7 @@ class StageTime:
 
 def stage_times(run: TrainingRun) -> tuple[StageTime, ...]:
     """Return the times of each stage of a run, from the first to the last."""
-    arguments = (run.shape, run.settings, run.roofline, run.communication)
-    layer, embedding, head = layer_time(*arguments), embedding_time(*arguments), head_time(*arguments)
+    layer, embedding, head = part_times(run)
     parameters = _parameters(run.shape, run.stage_layers, run.layout.tensor_parallel)
     final, stages = len(run.stage_layers) - 1, []
     for stage, num_layers in enumerate(run.stage_layers):
@@ -103,6 +105,7 @@ def stage_times(run: TrainingRun) -> tuple[StageTime, ...]:
                 parameters[stage],
                 held,
                 num_layers * _weight_grad_bytes(run.shape, settings),
+                measured_update_s(run, num_layers, first=stage == 0, last=stage == final),
             )
         )
     return tuple(stages)
@@ -211,7 +214,7 @@ def _optimizer_s(
     """Return the time of a stage's share of all that follows the last backward pass."""
     parameters = stages[index].parameters.per_rank
     chunks = run.layout.chunks
-    time_s = run.stack.host_iteration_s / chunks + _step_s(run, parameters)
+    time_s = run.stack.host_iteration_s / chunks + _step_s(run, stages[index])
     time_s += _exposed_s(run, stages[index], _synchronisation_s(run, parameters))
     if run.shape.tied_embeddings and index in {0, len(stages) - 1}:
         time_s += _tied_embedding_s(run, rank_of_stage[0], rank_of_stage[-1])
@@ -231,13 +234,15 @@ def _exposed_s(run: TrainingRun, stage: StageTime, synchronisation_s: float) -> 
     return synchronisation_s - hidden_s
 
 
-def _step_s(run: TrainingRun, parameters: int) -> float:
-    """Return the optimizer's time.
+def _step_s(run: TrainingRun, stage: StageTime) -> float:
+    """Return the optimizer's time: the rank's share of what was measured, or from what it moves.
 
     Gradients are read for their norm and for the step and set to zero, states read and written, weights
     written.
     """
-    precision, sharding = run.job.precision, run.sharding
+    precision, sharding, parameters = run.job.precision, run.sharding, stage.parameters.per_rank
+    if stage.update_s is not None:
+        return stage.update_s / sharding.optimizer_shards
     gradients = parameters / sharding.gradient_shards
     states = parameters / sharding.optimizer_shards
     moved = 3 * precision.gradient_bytes * gradients
