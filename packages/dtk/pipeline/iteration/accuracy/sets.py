@@ -5,20 +5,23 @@ other rows of these tables, and all other tables, are predicted. The rows of vTr
 composed from fewer measurements (see `composed`), so that its two halves say the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from types import MappingProxyType
+from typing import Final, Literal, TypeVar
 
 from dtk.costmodel import measurements
 from dtk.costmodel.measurements import MeasuredRun
 
-__all__ = ["Bar", "JudgedSet", "fitted_half", "judged_half", "judged_sets"]
+__all__ = ["VTRAIN_SIZES", "Bar", "JudgedSet", "fitted_half", "judged_half", "judged_sets"]
 
 Statistic = Literal["mean", "worst"]
 RowT = TypeVar("RowT")
 
 _CROSSES_NODES = 8
-_SIZES = {"3.6B": 3072, "18.4B": 6144, "175B": 12288}
+
+VTRAIN_SIZES: Final[Mapping[str, int]] = MappingProxyType({"3.6B": 3072, "18.4B": 6144, "175B": 12288})
+"""Hidden sizes of vTrain's models on several nodes, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +184,4 @@ def _across_nodes(runs: Sequence[MeasuredRun]) -> tuple[MeasuredRun, ...]:
 
 
 def _of_size(runs: Sequence[MeasuredRun], size: str) -> tuple[MeasuredRun, ...]:
-    return tuple(run for run in runs if run.shape.hidden_size == _SIZES[size])
+    return tuple(run for run in runs if run.shape.hidden_size == VTRAIN_SIZES[size])
