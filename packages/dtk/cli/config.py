@@ -15,6 +15,7 @@ from dtk.errors import InputError
 from dtk.scout.bench.config import KernelBenchConfig
 from dtk.scout.config import ScoutConfig
 from dtk.zeropp.config import ZeroppConfig
+from dtk.zeropp.planning.config import PlanConfig
 
 __all__ = ["SECTIONS", "app"]
 
@@ -22,6 +23,7 @@ SECTIONS: Final[Mapping[str, type[pydantic.BaseModel]]] = {
     "scout": ScoutConfig,
     "scout-bench-kernel": KernelBenchConfig,
     "zeropp": ZeroppConfig,
+    "zeropp-plan": PlanConfig,
 }
 """The parts that have settings of their own, by the words of their command or command group."""
 

@@ -15,7 +15,9 @@ from dtk.errors import DtkError, InputError, RunFailedError
 __all__ = ["prepare_folder", "save_or_tell", "write_json"]
 
 
-def prepare_folder(folder: Path, settings: pydantic.BaseModel, command: str) -> None:
+def prepare_folder(
+    folder: Path, settings: pydantic.BaseModel, command: str, *, result: str = "result.json"
+) -> None:
     """Make the folder and write the settings there, before the work whose results it is to keep.
 
     Raises:
@@ -30,7 +32,7 @@ def prepare_folder(folder: Path, settings: pydantic.BaseModel, command: str) -> 
                 hint="name a new folder",
             )
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "result.json").exists():
+        if (folder / result).exists():
             raise InputError(
                 "holds the results of an earlier run",
                 field="--out",

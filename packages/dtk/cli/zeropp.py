@@ -1,4 +1,4 @@
-"""The `dtk zeropp` command group: pipeline schedules, one explained or several side by side."""
+"""The `dtk zeropp` command group: pipeline schedules, one explained or several side by side; plans."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -38,6 +38,7 @@ from dtk.cli.zeropp_options import (
     WeightGradTimeOption,
     WeightOrderOption,
 )
+from dtk.cli.zeropp_plan import plan
 from dtk.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="ZeroPP and its peers: pipeline schedules without a GPU.")
+app.command()(plan)
 
 _NAMES: Final = "gpipe, 1f1b, interleaved, bfs, zb-h1, zb-h2, zb-v, dualpipe-v, zeropp, optimal"
 

@@ -8,6 +8,7 @@ from dtk.pipeline.action import Action, Kind
 from dtk.pipeline.costs import StageCosts
 from dtk.pipeline.generators._row import check_sizes
 from dtk.pipeline.generators.registry import SCHEDULES, make_schedule
+from dtk.pipeline.iteration.gathering import gather_each_pass
 from dtk.pipeline.iteration.memory import RankMemory, memory_limit_bytes, rank_memories
 from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
 from dtk.pipeline.iteration.stages import StageTime, stage_costs, stage_times
@@ -17,7 +18,7 @@ from dtk.pipeline.simulate import simulate
 from dtk.pipeline.simulate.result import Simulation
 from dtk.workload.flops import model_flops
 
-__all__ = ["Estimate", "estimate", "make_run_schedule"]
+__all__ = ["Estimate", "estimate", "estimate_stages", "make_run_schedule"]
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,16 @@ def estimate(run: TrainingRun) -> Estimate:
         InputError: If the schedule does not exist for the run's sizes.
     """
     # First, since it refuses more stages or micro-batches than can be listed.
+    make_run_schedule(run)
+    return estimate_stages(run, stage_times(run))
+
+
+def estimate_stages(
+    run: TrainingRun, stages: tuple[StageTime, ...], costs: StageCosts | None = None
+) -> Estimate:
+    """Return time and memory of a run whose stages' times are known; errors are those of `estimate`."""
     schedule = make_run_schedule(run)
-    stages = stage_times(run)
-    costs = stage_costs(run, stages, schedule.rank_of_stage)
+    costs = stage_costs(run, stages, schedule.rank_of_stage) if costs is None else costs
     simulation = simulate(schedule, costs)
     return Estimate(
         run, stages, costs, schedule, simulation, rank_memories(run, stages, schedule, simulation)
@@ -146,6 +154,8 @@ def _schedule(
         )
     if not sharded:
         return schedule
+    if choice.gather == "pass":
+        return gather_each_pass(schedule)
     ahead = choice.resident_chunks - 1
     return add_parameters(
         schedule,

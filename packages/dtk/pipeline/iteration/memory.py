@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from dtk.costmodel.machine import Machine
 from dtk.pipeline.iteration.run import TrainingRun
 from dtk.pipeline.iteration.stages import StageTime
 from dtk.pipeline.schedule import Schedule
@@ -10,7 +11,15 @@ from dtk.pipeline.simulate.result import Simulation
 from dtk.workload.activations import rank_activation_bytes
 from dtk.workload.states import state_bytes
 
-__all__ = ["RESERVE_BYTES", "RankMemory", "memory_limit_bytes", "rank_memories"]
+__all__ = [
+    "RESERVE_BYTES",
+    "RankMemory",
+    "memory_limit_bytes",
+    "rank_memories",
+    "states_bytes",
+    "usable_bytes",
+    "working_bytes",
+]
 
 RESERVE_BYTES: Final = 2 * 2**30
 """Context, communication buffers and library workspaces of a rank."""
@@ -44,7 +53,12 @@ class RankMemory:
 
 def memory_limit_bytes(run: TrainingRun) -> int:
     """Return what a rank may hold."""
-    return int(run.machine.chip.memory_bytes * _USABLE_SHARE)
+    return usable_bytes(run.machine)
+
+
+def usable_bytes(machine: Machine) -> int:
+    """Return what a rank may hold of its chip's memory."""
+    return int(machine.chip.memory_bytes * _USABLE_SHARE)
 
 
 def rank_memories(
@@ -53,19 +67,21 @@ def rank_memories(
     """Return the memory of each pipeline rank."""
     return tuple(
         RankMemory(
-            sum(_states_bytes(run, stages[stage]) for stage in own),
+            sum(states_bytes(run, stages[stage]) for stage in own),
             simulation.peak_bytes[rank],
-            _working_bytes(run, last=len(stages) - 1 in own),
+            working_bytes(run, last=len(stages) - 1 in own),
         )
         for rank, own in enumerate(schedule.stages_of_rank)
     )
 
 
-def _states_bytes(run: TrainingRun, stage: StageTime) -> int:
+def states_bytes(run: TrainingRun, stage: StageTime) -> int:
+    """Return the bytes of weights, gradients and optimizer that a rank keeps of a stage."""
     return state_bytes(stage.parameters.per_rank, run.job.precision, run.sharding).total_bytes
 
 
-def _working_bytes(run: TrainingRun, *, last: bool) -> int:
+def working_bytes(run: TrainingRun, *, last: bool) -> int:
+    """Return what a running pass holds; on the rank of the last stage with the logits."""
     layer = rank_activation_bytes(
         run.shape,
         run.settings,

@@ -35,6 +35,8 @@ class ScheduleChoice:
         split: Of zeropp, whether weight gradients are kept back.
         resident_chunks: Under sharded weights, how many chunks of a rank are gathered at once.
         reduce: Under sharded weights, when gradients are reduced.
+        gather: Under sharded weights, whether a chunk is gathered once for all passes that follow each other
+            on it, or for every pass of every micro-batch, layer by layer, and freed as it goes (`pass`).
     """
 
     name: str = "1f1b"
@@ -43,6 +45,7 @@ class ScheduleChoice:
     split: bool = True
     resident_chunks: int = 1
     reduce: Literal["unit", "microbatch", "end"] = "unit"
+    gather: Literal["visit", "pass"] = "visit"
 
 
 @dataclass(frozen=True)

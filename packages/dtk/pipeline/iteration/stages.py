@@ -17,7 +17,7 @@ from dtk.workload.activations import (
 from dtk.workload.parameters import StageParameters, stage_parameters
 from dtk.workload.transformer import TransformerShape
 
-__all__ = ["StageTime", "stage_costs", "stage_times"]
+__all__ = ["StageTime", "exposed_synchronisation_s", "stage_costs", "stage_times"]
 
 _NS: Final = 10**9
 
@@ -132,7 +132,7 @@ def stage_costs(
     transfer_ns = [_ns(_transfer_s(run, source, target)) for source, target in itertools.pairwise(ranks)]
     sharded = run.sharding.stage == 3
     precision = run.job.precision
-    held = [stage.parameters.per_rank for stage in stages]
+    held = [_gathered_at_once(run, stage) for stage in stages]
     return StageCosts.of(
         len(stages),
         forward_ns=[_ns(stage.forward_s) for stage in stages],
@@ -192,6 +192,15 @@ def _gather_s(run: TrainingRun, stage: StageTime) -> float:
     return layer_s + max(0.0, whole_s - layer_s - min(passes) * (layers - 1) / layers)
 
 
+def _gathered_at_once(run: TrainingRun, stage: StageTime) -> int:
+    """Return how many of a stage's parameters are gathered at once, and have gradients not yet reduced.
+
+    If every pass gathers them layer by layer, that is two layers: one computes, the next is on its way.
+    """
+    whole = stage.parameters.per_rank
+    return whole if run.schedule.gather == "visit" else -(-2 * whole // max(2, stage.num_layers))
+
+
 def _gathered_s(run: TrainingRun, stage: StageTime) -> float:
     size_bytes = run.job.precision.weight_bytes * stage.parameters.per_rank
     return run.communication.collective_s("all_gather", size_bytes, run.shard_group())
@@ -203,7 +212,7 @@ def _reduce_s(run: TrainingRun, stage: StageTime) -> float:
     Between nodes, the gathers of the backward pass use the same NICs and are charged here.
     """
     group = run.shard_group()
-    size_bytes = run.job.precision.weight_bytes * stage.parameters.per_rank
+    size_bytes = run.job.precision.gradient_bytes * stage.parameters.per_rank
     reduce_s = run.communication.collective_s("reduce_scatter", size_bytes, group)
     return reduce_s + (_gathered_s(run, stage) if group.num_nodes > 1 else 0.0)
 
@@ -212,26 +221,25 @@ def _optimizer_s(
     run: TrainingRun, stages: tuple[StageTime, ...], index: int, rank_of_stage: tuple[int, ...]
 ) -> float:
     """Return the time of a stage's share of all that follows the last backward pass."""
-    parameters = stages[index].parameters.per_rank
     chunks = run.layout.chunks
     time_s = run.stack.host_iteration_s / chunks + _step_s(run, stages[index])
-    time_s += _exposed_s(run, stages[index], _synchronisation_s(run, parameters))
+    time_s += exposed_synchronisation_s(run, stages[index])
     if run.shape.tied_embeddings and index in {0, len(stages) - 1}:
         time_s += _tied_embedding_s(run, rank_of_stage[0], rank_of_stage[-1])
     return time_s
 
 
-def _exposed_s(run: TrainingRun, stage: StageTime, synchronisation_s: float) -> float:
-    """Return what of a synchronisation is not hidden.
+def exposed_synchronisation_s(run: TrainingRun, stage: StageTime) -> float:
+    """Return what replicas take to share a stage's gradients and weights, as far as nothing hides it.
 
     Gradients can be reduced behind the stage's last backward pass, and weights be gathered behind its next
     forward.
     """
+    synchronisation_s = _synchronisation_s(run, stage.parameters.per_rank)
     beside_s = stage.input_grad_s + stage.weight_grad_s
     if run.sharding.stage == 1:
         beside_s += stage.forward_s
-    hidden_s = min(run.stack.overlap_data_parallel * synchronisation_s, beside_s)
-    return synchronisation_s - hidden_s
+    return synchronisation_s - min(run.stack.overlap_data_parallel * synchronisation_s, beside_s)
 
 
 def _step_s(run: TrainingRun, stage: StageTime) -> float:

@@ -1,0 +1,196 @@
+"""The shortest iteration over a space of configurations, proven by bounds: best first, as A* does it.
+
+Every configuration waits with a bound on its time. The one with the lowest bound is looked at next: its bound
+is refined, and if it stays the lowest, its iteration is simulated. The search ends when the lowest bound that
+waits is no less than the worst of the plans that are kept, so nothing that was left out could be among them.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dtk.errors import InputError
+from dtk.zeropp.planning.candidate import Candidate
+from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
+
+__all__ = ["NearMiss", "Progress", "SearchResult", "search"]
+
+_CHECK_EVERY: Final = 64
+_MISSES_KEPT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is.
+
+    Attributes:
+        num_candidates: Configurations of the space.
+        num_left: That are still to be looked at.
+        num_simulated: That were simulated.
+        best_s: The shortest iteration so far that fits.
+    """
+
+    num_candidates: int
+    num_left: int
+    num_simulated: int
+    best_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A configuration that does not fit.
+
+    Attributes:
+        candidate: The configuration.
+        bound_ns: It takes at least that long.
+        needs_bytes: It needs at least that much on its fullest rank.
+    """
+
+    candidate: Candidate
+    bound_ns: int
+    needs_bytes: int
+
+
+@dataclass
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        best: The shortest iterations that fit, one for each family of configurations, shortest first.
+        nearest_misses: Of those that do not fit and might be shorter than the best (or of all, where none
+            fits), some that exceed the memory by least, the least first.
+        num_candidates: Configurations of the space.
+        num_simulated: Of these, simulated.
+        num_too_large: Of these, found not to fit.
+        is_complete: Whether the best is proven: the search has not been ended early.
+        interrupted: Whether Ctrl-C ended it.
+        seconds: How long it took.
+    """
+
+    best: list[Evaluated] = field(default_factory=list)
+    nearest_misses: list[NearMiss] = field(default_factory=list)
+    num_candidates: int = 0
+    num_simulated: int = 0
+    num_too_large: int = 0
+    is_complete: bool = False
+    interrupted: bool = False
+    seconds: float = 0.0
+
+
+def search(
+    evaluator: Evaluator,
+    space: Iterable[Candidate],
+    *,
+    keep: int = 1,
+    deadline: float | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> SearchResult:
+    """Return the best configurations of a space.
+
+    Args:
+        evaluator: Bounds and estimates.
+        space: The configurations; each is looked at once.
+        keep: How many of different families to keep.
+        deadline: When to stop and return the best so far, in seconds of `time.monotonic`.
+        progress: Told now and then.
+    """
+    found = _Search(evaluator, keep, progress)
+    start = time.monotonic()
+    try:
+        found.run(space, deadline)
+    except KeyboardInterrupt:
+        found.result.interrupted = True
+    found.result.seconds = time.monotonic() - start
+    found.finish()
+    return found.result
+
+
+class _Search:
+    def __init__(self, evaluator: Evaluator, keep: int, progress: Callable[[Progress], None]) -> None:
+        self.result = SearchResult()
+        self._evaluator = evaluator
+        self._keep = keep
+        self._progress = progress
+        self._of_family: dict[tuple[object, ...], Evaluated] = {}
+        self._misses: list[NearMiss] = []
+        # Bound, place in the space (so that ties break in one order), whether refined.
+        self._waiting: list[tuple[int, int, bool]] = []
+        self._space: list[Candidate] = []
+
+    def run(self, space: Iterable[Candidate], deadline: float | None) -> None:
+        for place, candidate in enumerate(space):
+            self._space.append(candidate)
+            self._waiting.append((self._evaluator.compute_bound_ns(candidate), place, False))
+        self.result.num_candidates = len(self._space)
+        heapq.heapify(self._waiting)
+        steps = 0
+        while self._waiting and self._waiting[0][0] < self._threshold_ns():
+            if steps % _CHECK_EVERY == 0:
+                self._tell()
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            steps += 1
+            self._step(*heapq.heappop(self._waiting))
+        self.result.is_complete = True
+        self._tell()
+
+    def finish(self) -> None:
+        self.result.best = self._sorted()[: self._keep]
+        best = self.result.best
+        limit_ns = best[0].estimate.simulation.makespan_ns if best else None
+        misses = [each for each in self._misses if limit_ns is None or each.bound_ns < limit_ns]
+        order = heapq.nsmallest(_MISSES_KEPT, misses, key=lambda each: (each.needs_bytes, each.bound_ns))
+        self.result.nearest_misses = order
+
+    def _step(self, bound_ns: int, place: int, is_refined: bool) -> None:
+        candidate, limit = self._space[place], self._evaluator.problem.limit_bytes
+        if not is_refined:
+            bound_ns, needs = self._evaluator.bounds(candidate)
+            if needs > limit:
+                self._miss(NearMiss(candidate, bound_ns, needs))
+            else:
+                heapq.heappush(self._waiting, (bound_ns, place, True))
+            return
+        # A twin that differs in the optimizer alone may have been simulated since.
+        better_ns, _ = self._evaluator.bounds(candidate)
+        if better_ns > bound_ns:
+            heapq.heappush(self._waiting, (better_ns, place, True))
+            return
+        try:
+            evaluated = self._evaluator.evaluate(candidate)
+        except InputError:
+            # Some schedules exist for some numbers of micro-batches only.
+            return
+        self.result.num_simulated += 1
+        if not evaluated.fits:
+            makespan_ns = evaluated.estimate.simulation.makespan_ns
+            self._miss(NearMiss(candidate, makespan_ns, evaluated.estimate.peak_bytes))
+            return
+        before = self._of_family.get(candidate.family)
+        if before is None or _order(evaluated) < _order(before):
+            self._of_family[candidate.family] = evaluated
+
+    def _miss(self, miss: NearMiss) -> None:
+        self.result.num_too_large += 1
+        self._misses.append(miss)
+
+    def _sorted(self) -> list[Evaluated]:
+        return sorted(self._of_family.values(), key=_order)
+
+    def _threshold_ns(self) -> int:
+        """Return the time from which on nothing is of interest."""
+        best = self._sorted()
+        return best[self._keep - 1].estimate.simulation.makespan_ns if len(best) >= self._keep else 2**63
+
+    def _tell(self) -> None:
+        best = min((each.iteration_s for each in self._of_family.values()), default=None)
+        self._progress(
+            Progress(self.result.num_candidates, len(self._waiting), self.result.num_simulated, best)
+        )
+
+
+def _order(evaluated: Evaluated) -> tuple[int, int]:
+    """Shortest first; of equally short ones what takes less memory."""
+    return evaluated.estimate.simulation.makespan_ns, evaluated.estimate.peak_bytes
