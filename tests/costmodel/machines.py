@@ -46,7 +46,7 @@ def constants_of(**shares: float) -> ChipConstants:
 def stack_of(**times: Any) -> StackConstants:
     """Software that takes no time, unless told otherwise."""
     ideal: dict[str, Any] = dict.fromkeys(set(StackConstants.model_fields) - {"name", "origins"}, 0.0)
-    ideal |= {"overlap_tensor_parallel": False} | times
+    ideal |= {"overlap_tensor_parallel": False, "stream_factor": 1.0} | times
     return StackConstants(name="test", origins=dict.fromkeys(ideal, _ORIGIN), **ideal)
 
 

@@ -105,6 +105,12 @@ class StackConstants(_Constants):
         transfer_s: What each message between stages takes besides.
         overlap_tensor_parallel: Whether weight gradients hide the all-reduce of input gradients.
         overlap_data_parallel: The share of the gradients' reduction that hides behind the backward pass.
+        overlap_slowdown: By how much compute takes longer while weights are gathered or gradients reduced
+            beside it.
+        stream_factor: How often operations that only read and write are done over, against kernels that read
+            and write everything once.
+        selective_products: Of a layer's products with weights, the share that selective recomputation runs
+            again, with all between them but fused attention. 0 where it runs the attention core again.
     """
 
     host_layer_s: Time
@@ -115,6 +121,9 @@ class StackConstants(_Constants):
     transfer_s: Time
     overlap_tensor_parallel: Annotated[bool, pydantic.Field(strict=True)]
     overlap_data_parallel: Annotated[float, pydantic.Field(ge=0, le=1)]
+    overlap_slowdown: Annotated[float, pydantic.Field(ge=0, le=10)]
+    stream_factor: Annotated[float, pydantic.Field(ge=1, le=100)]
+    selective_products: Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
 def chip_constants(chip: str) -> ChipConstants:

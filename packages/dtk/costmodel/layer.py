@@ -81,7 +81,7 @@ def layer_time(
     backward_s = input_grad_s + weight_grad_s
     # Each half of the backward pass has its part of the launches.
     stretch = max(1.0, floor_s / backward_s)
-    again_s = _again_s(settings, operations, forward_s)
+    again_s = _again_s(settings, operations, forward_s, stack.selective_products)
     exchanges = 6 if settings.recomputation == "full" else 4
     return PartTime(
         forward_s,
@@ -144,12 +144,20 @@ def _exchange_s(shape: TransformerShape, settings: ActivationSettings, communica
     )
 
 
-def _again_s(settings: ActivationSettings, operations: Iterable[OperationTime], forward_s: float) -> float:
+def _again_s(
+    settings: ActivationSettings, operations: Iterable[OperationTime], forward_s: float, products: float
+) -> float:
+    """Return what recomputation takes; `products` is the stack's `selective_products`."""
     if settings.recomputation == "full":
         return forward_s
-    if settings.recomputation == "selective" and not settings.flash_attention:
-        return sum(each.forward_s for each in operations if each.part == "core")
-    return 0.0
+    if settings.recomputation != "selective":
+        return 0.0
+    if products:
+        # What has weight gradients is a product with weights; the output of fused attention is kept.
+        others = (each for each in operations if each.name != "flash attention")
+        return sum(each.forward_s * (products if each.weight_grad_s else 1.0) for each in others)
+    core = (each.forward_s for each in operations if each.part == "core")
+    return 0.0 if settings.flash_attention else sum(core)
 
 
 def _sum(operations: Iterable[OperationTime], pass_: str) -> float:

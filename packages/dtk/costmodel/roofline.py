@@ -22,12 +22,14 @@ class Roofline:
         constants: What it reaches.
         precision: Of the products' operands.
         element_bytes: Bytes of an operand's element.
+        stream_factor: How often what only reads and writes is done over.
     """
 
     chip: Chip
     constants: ChipConstants
     precision: Precision
     element_bytes: int
+    stream_factor: float = 1.0
 
     @property
     def flop_per_s(self) -> float:
@@ -53,4 +55,5 @@ class Roofline:
 
     def stream_s(self, moved_bytes: float, kernels: int = 1) -> float:
         """Return the time of kernels that only read and write."""
-        return moved_bytes / self.bytes_per_s + kernels * self.constants.kernel_s
+        once_s = moved_bytes / self.bytes_per_s + kernels * self.constants.kernel_s
+        return self.stream_factor * once_s

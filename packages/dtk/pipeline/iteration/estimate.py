@@ -10,8 +10,9 @@ from dtk.pipeline.generators._row import check_sizes
 from dtk.pipeline.generators.registry import SCHEDULES, make_schedule
 from dtk.pipeline.iteration.gathering import gather_each_pass
 from dtk.pipeline.iteration.memory import RankMemory, memory_limit_bytes, rank_memories
+from dtk.pipeline.iteration.overlap import slowed_beside_collectives
 from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
-from dtk.pipeline.iteration.stages import StageTime, stage_costs, stage_times
+from dtk.pipeline.iteration.stages import StageTime, collectives_ns, stage_costs, stage_times
 from dtk.pipeline.lowering import add_parameters
 from dtk.pipeline.schedule import Schedule
 from dtk.pipeline.simulate import simulate
@@ -28,7 +29,8 @@ class Estimate:
     Attributes:
         run: The run.
         stages: The time of each stage for one micro-batch.
-        costs: The same with transfers, gathers and reductions, as the simulation takes them.
+        costs: The same with transfers, gathers and reductions and what these slow, as the simulation takes
+            them.
         schedule: What each rank does.
         simulation: When, and what it holds.
         memory: What each pipeline rank holds at its peak.
@@ -112,6 +114,15 @@ def estimate_stages(
     """Return time and memory of a run whose stages' times are known; errors are those of `estimate`."""
     schedule = make_run_schedule(run)
     costs = stage_costs(run, stages, schedule.rank_of_stage) if costs is None else costs
+    if run.sharding.stage == 3:
+        gather_ns, reduce_ns = collectives_ns(run, stages)
+        costs = slowed_beside_collectives(
+            costs,
+            schedule,
+            gather_ns=gather_ns,
+            reduce_ns=reduce_ns,
+            slowdown=run.stack.overlap_slowdown,
+        )
     simulation = simulate(schedule, costs)
     return Estimate(
         run, stages, costs, schedule, simulation, rank_memories(run, stages, schedule, simulation)

@@ -18,7 +18,7 @@ from dtk.hardware.catalogue import packaged_catalogue
 from dtk.pipeline.iteration.estimate import Estimate, estimate
 from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
 
-__all__ = ["Comparison", "compare", "described", "fastest_described"]
+__all__ = ["Comparison", "compare", "described", "fastest_described", "software_of"]
 
 _MICRO_BATCHES: Final = (1, 2, 4, 8, 16, 32)
 
@@ -53,7 +53,7 @@ def compare(
 
     Args:
         runs: The runs.
-        stack: Software; by default `megatron`.
+        stack: Software; by default that which ran them, see `software_of`.
         constants: What the chips reach; the packaged constants without it.
     """
     return tuple(Comparison(each, _estimate(each, stack, constants)) for each in runs)
@@ -91,7 +91,7 @@ def described(
         measured.job,
         layout,
         _machine(measured.node, measured.num_chips, constants),
-        stack or stack_constants(DEFAULT_STACK),
+        stack or stack_constants(software_of(measured)),
         measured.sharding,
         # Of a sharded model, the chunk at work is gathered, and the next one.
         ScheduleChoice(schedule, resident_chunks=2, reduce="microbatch")
@@ -100,6 +100,13 @@ def described(
         measured.precision,
         layers_per_stage=measured.layers_per_stage or None,
     )
+
+
+def software_of(measured: MeasuredRun | MeasuredMemory) -> str:
+    """Return the name of the software constants that stand for what ran a published run."""
+    if measured.source.name != "torchtitan":
+        return DEFAULT_STACK
+    return "torch-fsdp2" if "compile" in measured.options else "torch-fsdp2-eager"
 
 
 def fastest_described(

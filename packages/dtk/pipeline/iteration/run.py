@@ -129,7 +129,11 @@ class TrainingRun:
         """The chip in this precision."""
         element = self.job.precision.element_bytes
         return Roofline(
-            self.machine.chip, self.machine.constants, self.precision or self._precision(), element
+            self.machine.chip,
+            self.machine.constants,
+            self.precision or self._precision(),
+            element,
+            self.stack.stream_factor,
         )
 
     @cached_property

@@ -17,7 +17,7 @@ from dtk.workload.activations import (
 from dtk.workload.parameters import StageParameters, stage_parameters
 from dtk.workload.transformer import TransformerShape
 
-__all__ = ["StageTime", "exposed_synchronisation_s", "stage_costs", "stage_times"]
+__all__ = ["StageTime", "collectives_ns", "exposed_synchronisation_s", "stage_costs", "stage_times"]
 
 _NS: Final = 10**9
 
@@ -206,15 +206,26 @@ def _gathered_s(run: TrainingRun, stage: StageTime) -> float:
     return run.communication.collective_s("all_gather", size_bytes, run.shard_group())
 
 
+def _reduced_s(run: TrainingRun, stage: StageTime) -> float:
+    size_bytes = run.job.precision.gradient_bytes * stage.parameters.per_rank
+    return run.communication.collective_s("reduce_scatter", size_bytes, run.shard_group())
+
+
 def _reduce_s(run: TrainingRun, stage: StageTime) -> float:
     """Return the time of reducing a stage's gradients over its sharding group.
 
     Between nodes, the gathers of the backward pass use the same NICs and are charged here.
     """
-    group = run.shard_group()
-    size_bytes = run.job.precision.gradient_bytes * stage.parameters.per_rank
-    reduce_s = run.communication.collective_s("reduce_scatter", size_bytes, group)
-    return reduce_s + (_gathered_s(run, stage) if group.num_nodes > 1 else 0.0)
+    crosses = run.shard_group().num_nodes > 1
+    return _reduced_s(run, stage) + (_gathered_s(run, stage) if crosses else 0.0)
+
+
+def collectives_ns(run: TrainingRun, stages: tuple[StageTime, ...]) -> tuple[list[int], list[int]]:
+    """Return what gathering each stage's weights takes, and what reducing its gradients takes."""
+    return (
+        [_ns(_gathered_s(run, stage)) for stage in stages],
+        [_ns(_reduced_s(run, stage)) for stage in stages],
+    )
 
 
 def _optimizer_s(

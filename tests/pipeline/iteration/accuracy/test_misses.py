@@ -272,3 +272,23 @@ def test_products_on_gh200_ran_in_tf32(accuracies: Accuracies) -> None:
     ]
     assert max(errors) < -0.1
     assert "too fast on every row" in text
+
+
+def test_asynchronous_tensor_parallelism_is_what_is_left_out(accuracies: Accuracies) -> None:
+    rows = {
+        row.measured.options: row.error
+        for row in accuracies["torchtitan"].comparisons
+        if "70b" in row.measured.name
+    }
+    assert f"It is {abs(rows['compile',]):.0%} off".replace("%", " %") in reason("torchtitan", "70b async-tp")
+    assert rows["compile", "async-tp"] > rows["compile",] + 0.08
+
+
+def test_gathers_that_recomputation_repeats_are_a_third_of_what_is_missing(accuracies: Accuracies) -> None:
+    (row,) = (row for row in accuracies["torchtitan"].comparisons if "llama3-8b tp8" in row.measured.name)
+    assert "twice a layer: a third" in reason("torchtitan", row.measured.name)
+    run = row.estimated.run
+    tokens = run.settings.micro_batch * run.settings.sequence_tokens
+    gather_s = run.communication.collective_s("all_gather", 2 * tokens * 4096, run.tensor_group())
+    missing_s = row.measured.measured_s - row.estimated.iteration_s
+    assert 2 * 32 * gather_s / missing_s == pytest.approx(1 / 3, abs=0.08)
