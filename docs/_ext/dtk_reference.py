@@ -1,8 +1,8 @@
 """Writes the reference pages that would rot if a person wrote them, each time the documentation is built.
 
 Commands come from Typer's tree, settings from their pydantic models, claims from the claims files, number
-formats from the kernels' table, figures of hardware from its catalogue. The pages go to
-docs/reference/generated, which git ignores.
+formats from the kernels' table, figures of hardware from its catalogue, predictions of the cost model beside
+published measurements. The pages go to docs/reference/generated, which git ignores.
 """
 
 import enum
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 import typer
+from cost_model_accuracy import accuracy_pages
 from hardware_figures import hardware_page
 from number_formats import formats_page
 
@@ -207,9 +208,10 @@ def _write_pages(app: "Sphinx") -> None:
     pages = {"cli.md": cli_page(), "formats.md": formats_page(), "hardware.md": hardware_page()}
     pages |= {f"config-{name}.md": config_page(name, model) for name, model in config.SECTIONS.items()}
     pages |= {f"claims-{paper.paper}.md": claims_page(paper) for paper in load_papers()}
+    pages |= accuracy_pages()
     folder = Path(app.srcdir) / "reference" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in set(folder.glob("*.md")) - {folder / name for name in pages}:
+    for stale in {*folder.glob("*.md"), *folder.glob("*.svg")} - {folder / name for name in pages}:
         stale.unlink()
     for name, text in pages.items():
         file = folder / name

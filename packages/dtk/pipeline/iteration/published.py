@@ -13,6 +13,7 @@ from dtk.costmodel.constants import (
 )
 from dtk.costmodel.machine import Machine, machine_of
 from dtk.costmodel.measurements import MeasuredMemory, MeasuredRun
+from dtk.costmodel.profiles import ModelProfile
 from dtk.errors import InputError
 from dtk.hardware.catalogue import packaged_catalogue
 from dtk.pipeline.iteration.estimate import Estimate, estimate
@@ -46,6 +47,7 @@ def compare(
     *,
     stack: StackConstants | None = None,
     constants: ChipConstants | None = None,
+    profiles: tuple[ModelProfile, ...] = (),
 ) -> tuple[Comparison, ...]:
     """Return what the model says of published runs, in their order.
 
@@ -55,16 +57,20 @@ def compare(
         runs: The runs.
         stack: Software; by default that which ran them, see `software_of`.
         constants: What the chips reach; the packaged constants without it.
+        profiles: Measured times of layers; if there are any, each run must have been profiled.
     """
-    return tuple(Comparison(each, _estimate(each, stack, constants)) for each in runs)
+    return tuple(Comparison(each, _estimate(each, stack, constants, profiles)) for each in runs)
 
 
 def _estimate(
-    measured: MeasuredRun, stack: StackConstants | None, constants: ChipConstants | None
+    measured: MeasuredRun,
+    stack: StackConstants | None,
+    constants: ChipConstants | None,
+    profiles: tuple[ModelProfile, ...],
 ) -> Estimate:
     if "micro_batch" in measured.source.assumed:
         return fastest_described(measured, stack=stack, constants=constants)
-    return estimate(described(measured, stack=stack, constants=constants))
+    return estimate(replace(described(measured, stack=stack, constants=constants), profiles=profiles))
 
 
 def described(

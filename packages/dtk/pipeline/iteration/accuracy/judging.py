@@ -142,7 +142,8 @@ def judge(
         stack: Software; the packaged constants without it.
         constants: What all chips reach; the packaged constants of each chip without it.
     """
-    return SetAccuracy(judged, compare(judged.runs, stack=stack, constants=constants))
+    found = compare(judged.runs, stack=stack, constants=constants, profiles=judged.profiles)
+    return SetAccuracy(judged, found)
 
 
 def judge_all() -> tuple[SetAccuracy, ...]:

@@ -92,7 +92,7 @@ def _peaks() -> tuple[MemoryAccuracy, ...]:
         for run in measurements.zero_bubble()
         if run.schedule in {"1f1b", "interleaved"}
     }
-    sailor = [run for run in measurements.sailor_plans() if not run.placement]
+    sailor = [run for run in measurements.sailor_plans() if not run.placement]  # as nvidia-smi shows
     return (
         MemoryAccuracy(
             "megatron-pr-482",

@@ -1,15 +1,17 @@
 """vTrain's runs of several nodes by model: all layouts of one model and batch, fitted and judged together."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from dtk.pipeline.iteration.accuracy.judging import SetAccuracy
 from dtk.pipeline.iteration.accuracy.ranking import Ranking, rank
 from dtk.pipeline.iteration.accuracy.sets import VTRAIN_SIZES
 from dtk.pipeline.iteration.published import Comparison
 
-__all__ = ["rank_sizes", "vtrain_rows"]
+__all__ = ["VTRAIN_TABLES", "rank_sizes", "vtrain_rows"]
 
-_SETS = ("vtrain", "vtrain-tp16", "vtrain-fitted", "vtrain-tp16-fitted")
+VTRAIN_TABLES: Final = ("vtrain", "vtrain-tp16", "vtrain-fitted", "vtrain-tp16-fitted")
+"""The judged sets that together are the table of several nodes."""
 
 
 def vtrain_rows(
@@ -23,7 +25,7 @@ def vtrain_rows(
     """
     rows: dict[str, list[Comparison]] = {size: [] for size in VTRAIN_SIZES}
     sizes = {hidden: size for size, hidden in VTRAIN_SIZES.items()}
-    for name in _SETS:
+    for name in VTRAIN_TABLES:
         if not (judged_only and accuracies[name].judged.is_fitted):
             for each in accuracies[name].comparisons:
                 rows[sizes[each.measured.shape.hidden_size]].append(each)
