@@ -31,10 +31,10 @@ each row rests on by their origin; one of the fitted ones is a choice between tw
 _GROUPS = "The tables with bars, and vTrain's runs over two nodes: none of these rows was fitted."
 
 _MEMORY = """Korthikanti et al. print what their formulas give, so that those rows check how bytes are
-counted. The peaks of the others were measured, as allocators or `nvidia-smi` report them; the latter counts
-contexts and caches too. Those of the zero-bubble paper are printed in whole GB; read as GiB, as torch
-reports, they are 7 % larger. Left out: torchtitan, whose selective recomputation repeats every second
-product of matrices, and runs on unlike nodes."""
+counted. The peaks of the others were measured, as allocators or `nvidia-smi` report them; SAILOR's hold
+contexts and caches too, 1 to 4 GiB more than predicted in every run. Those of the zero-bubble paper are
+printed in whole GB; read as GiB, as torch reports, they are 7 % larger. Left out: torchtitan, whose
+selective recomputation repeats every second product of matrices, and runs on unlike nodes."""
 
 _MISSES = """All rows that are more than a tenth off, with what is known of the reason: *table* where a row
 contradicts its neighbours in the same table, *left out* for an effect that the model does not have,

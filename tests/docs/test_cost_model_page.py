@@ -11,7 +11,6 @@ from dtk.pipeline.iteration.accuracy.misses import misses
 from dtk.pipeline.iteration.accuracy.ranking import CALCULON
 from dtk.pipeline.iteration.accuracy.sets import judged_sets
 
-
 CHIPS = [chip_constants(f"{chip}GB") for chip in ("A100-SXM-80", "V100-SXM-32", "H100-SXM-96", "GH200-96")]
 STACKS = [stack_constants(), stack_constants("torch-fsdp2"), stack_constants("torch-fsdp2-eager")]
 
