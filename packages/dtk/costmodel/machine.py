@@ -97,14 +97,14 @@ def _machine(
     fabric = host if on_host else catalogue.link(chip.fabric or "")
     nic = catalogue.link(node.network)
     network = catalogue.network_bytes_per_s(node)
+    together = pair / node.num_chips_per_host_link if on_host else chip.fabric_bytes_per_s or pair
     return Machine(
         name=name,
         chip=chip,
         num_nodes=num_nodes,
         chips_per_node=node.num_chips,
-        fabric_bytes_per_s=pair / node.num_chips_per_host_link
-        if on_host
-        else chip.fabric_bytes_per_s or pair,
+        # What was measured of all chips together is less than their links where the host is in the way.
+        fabric_bytes_per_s=min(together, node.all_chips_bytes_per_s or together),
         pair_bytes_per_s=pair,
         fabric_latency_s=fabric.latency_s,
         network_bytes_per_s=network,
