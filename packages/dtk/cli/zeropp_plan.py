@@ -35,7 +35,7 @@ from dtk.cli.zeropp_plan_options import (
     TimeBudgetOption,
     UnitPin,
 )
-from dtk.errors import CheckFailedError, InputError
+from dtk.errors import InputError
 
 if TYPE_CHECKING:
     from dtk.zeropp.planning.config import PlanConfig
@@ -115,9 +115,11 @@ def plan(
         if out is not None:
             command.prepare(out, settings)
         found = command.search(problem, settings, output)
-    if found.best is None:
-        raise _nothing_fits(command.misfit(found), check=check)
+    if found.best is None and (found.interrupted or not check or not found.search.is_complete):
+        raise KeyboardInterrupt if found.interrupted else command.nothing_found(found)
     status, code = ("interrupted", EXIT_INTERRUPTED) if found.interrupted else ("ok", 0)
+    if found.best is None:
+        status, code = "failed", 1
     data = command.data(found, settings)
     if out is not None:
         from dtk.cli.out_folder import save_or_tell
@@ -127,14 +129,6 @@ def plan(
     show = command.show_check if check else command.show
     output.finish(data, basis="simulated", status=status, show=lambda console: show(console, found))
     raise typer.Exit(code)
-
-
-def _nothing_fits(message: str, *, check: bool) -> InputError | CheckFailedError:
-    """A checked plan that does not fit is a failed check; a model that fits nowhere is wrong input."""
-    hint = "allow other options, more --memory or more chips"
-    if check:
-        return CheckFailedError(message, hint=hint)
-    return InputError(message, field="--model", hint=hint)
 
 
 def _settings(config: Path | None, assignments: list[str] | None, flags: dict[str, Any]) -> "PlanConfig":

@@ -18,7 +18,7 @@ from dtk.cli.zeropp_plan_text import (
     plan_cells,
     rival_cells,
 )
-from dtk.errors import RunFailedError
+from dtk.errors import InputError, RunFailedError
 from dtk.repro.environment import capture_environment
 from dtk.zeropp.planning.config import PlanConfig
 from dtk.zeropp.planning.document import plan_data
@@ -31,7 +31,7 @@ from dtk.zeropp.planning.request import make_problem
 from dtk.zeropp.planning.search import Progress
 from dtk.zeropp.planning.traffic import unit_condition
 
-__all__ = ["data", "describe", "misfit", "prepare", "save", "search", "show", "show_check"]
+__all__ = ["data", "describe", "nothing_found", "prepare", "save", "search", "show", "show_check"]
 
 _PLAN_NAMES = (
     "P",
@@ -82,7 +82,7 @@ def _telling(output: Output) -> Iterator[Any]:
         def tell(method: str, progress: Progress) -> None:
             if method not in tasks:
                 tasks[method] = bars.add_task(method, total=progress.num_candidates)
-                if not output.stderr.is_terminal:
+                if not output.stderr.is_terminal and progress.num_candidates:
                     output.say(f"searching {method}: {progress.num_candidates} configurations")
             best = "" if progress.best_s is None else f", best {progress.best_s:.4g} s"
             done = progress.num_candidates - progress.num_left
@@ -91,17 +91,26 @@ def _telling(output: Output) -> Iterator[Any]:
         yield tell
 
 
-def misfit(plan: Plan) -> str:
-    """Say in one line why nothing fits, and by how much."""
+def nothing_found(plan: Plan) -> InputError:
+    """Return the error of a search that found no plan."""
+    problem = plan.problem
+    if not plan.search.is_complete:
+        return InputError("ended the search before it found a plan", field="--time-budget", hint="give more")
+    where = f"fits nowhere on {problem.machine.name}: the nearest plan, {_misfit(plan)}"
+    hint = "allow other options, more --memory or more chips"
+    return InputError(where, field="--model", value=problem.shape.name, hint=hint)
+
+
+def _misfit(plan: Plan) -> str:
+    """Say of the nearest plan that does not fit why not, and by how much."""
     problem, shortfall = plan.problem, plan.shortfall
-    where = f"{problem.shape.name} fits nowhere on {problem.machine.name}"
     if shortfall is None:
-        return f"{where}: the search was ended before a plan was found"
+        return "unknown"
     parts = largest_parts(
         {MEMORY_NAMES[name]: size for name, size in shortfall.memory.size_bytes.items()}, gib
     )
     return (
-        f"{where}: the nearest plan ({describe_plan(shortfall.evaluated)}) needs "
+        f"{describe_plan(shortfall.evaluated)}, needs "
         f"{gib(shortfall.memory.total_bytes)} of memory on pipeline rank {shortfall.memory.rank} where "
         f"{gib(problem.limit_bytes)} may be used, {gib(shortfall.excess_bytes)} too much; {parts}"
     )
@@ -119,7 +128,9 @@ def data(plan: Plan, settings: PlanConfig) -> dict[str, Any]:
 def show_check(console: Console, plan: Plan) -> None:
     """Print whether the plan fits."""
     best = plan.best
-    assert best is not None
+    if best is None:
+        console.print(f"does not fit: {_misfit(plan)}", soft_wrap=True)
+        return
     spare = best.limit_bytes - best.estimate.peak_bytes
     console.print(
         f"fits: {describe_plan(best)} holds {gib(best.estimate.peak_bytes)} of {gib(best.limit_bytes)}, "
@@ -245,10 +256,10 @@ def save(folder: Path, document: dict[str, Any], plan: Plan, settings: PlanConfi
         RunFailedError: If the folder cannot be written.
     """
     best = plan.best
-    assert best is not None
     try:
         resolved = {"settings": settings.model_dump(mode="json"), "environment": capture_environment()}
         write_json(folder, "plan.json", document | resolved)
-        export_plan(best, folder, title=describe_plan(best))
+        if best is not None:
+            export_plan(best, folder, title=describe_plan(best))
     except OSError as error:
         raise RunFailedError(f"cannot write: {error.strerror}", field="--out", value=str(folder)) from error

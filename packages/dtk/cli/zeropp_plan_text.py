@@ -9,11 +9,12 @@ from dtk.zeropp.planning.traffic import most_traffic
 __all__ = ["describe_plan", "describe_problem", "gib", "largest_parts", "plan_cells", "rival_cells"]
 
 _GIB = 2**30
+_MIB = 2**20
 
 
 def gib(size_bytes: float) -> str:
-    """Return a size with one decimal."""
-    return f"{size_bytes / _GIB:.1f} GiB"
+    """Return a size in GiB with one decimal, below 1 GiB in whole MiB."""
+    return f"{size_bytes / _GIB:.1f} GiB" if size_bytes >= _GIB else f"{size_bytes / _MIB:.0f} MiB"
 
 
 def describe_problem(problem: PlanProblem) -> str:

@@ -115,7 +115,8 @@ class _Shared:
         num_microbatches: M.
         optimizer_ns: The longest optimizer step of a rank.
         kept_bytes: For each rank model states, working memory and reserve.
-        least_bytes: For each rank its smallest chunk, gathered, with the activations of one micro-batch.
+        least_bytes: For each rank the larger of two: its smallest chunk, gathered, with the activations of
+            one micro-batch; a chunk's gradients, with what a micro-batch keeps for its weight gradients.
         first_activation_bytes: For each chunk of rank 0, what a micro-batch leaves there.
         first_parameter_bytes: The smallest chunk of rank 0, gathered.
     """
@@ -149,6 +150,12 @@ def _shared(candidate: Candidate, run: TrainingRun, stages: tuple[StageTime, ...
     last = len(stages) - 1
     working = [working_bytes(run, last=last in each) for each in own]
     activations, parameters = costs.activation_bytes, costs.parameter_bytes
+    backward = [
+        gradient + min(activation, kept)
+        for gradient, activation, kept in zip(
+            costs.gradient_bytes, activations, costs.weight_grad_bytes, strict=True
+        )
+    ]
     return _Shared(
         costs,
         run.num_microbatches,
@@ -158,7 +165,10 @@ def _shared(candidate: Candidate, run: TrainingRun, stages: tuple[StageTime, ...
             for each, extra in zip(own, working, strict=True)
         ),
         tuple(
-            min(activations[stage] for stage in each) + min(parameters[stage] for stage in each)
+            max(
+                min(activations[stage] for stage in each) + min(parameters[stage] for stage in each),
+                max(backward[stage] for stage in each),
+            )
             for each in own
         ),
         tuple(activations[stage] for stage in own[0]),

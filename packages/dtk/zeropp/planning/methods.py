@@ -70,7 +70,9 @@ def _is_pinned(candidate: Candidate, problem: PlanProblem) -> bool:
 def _zeropp_schedules(problem: PlanProblem, base: Candidate) -> Iterator[Candidate]:
     pins = problem.pins
     num_microbatches = problem.global_batch // (base.data_parallel * base.micro_batch)
-    sizes = (pins.unit,) if pins.unit else units(base.pipeline_parallel, num_microbatches)
+    sizes = units(base.pipeline_parallel, num_microbatches)
+    if pins.unit is not None:
+        sizes = (pins.unit,) if pins.unit <= num_microbatches else ()
     residents = pinned((1, 2) if base.chunks > 1 else (1,), pins.resident_chunks)
     for kept in recomputations(problem, keeping=True):
         if not _recomputation_is_pinned(problem, kept):

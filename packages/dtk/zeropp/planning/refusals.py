@@ -18,6 +18,7 @@ def refuse_empty_space(problem: PlanProblem) -> NoReturn:
     ranks = _pipelines(problem)
     ranks = _dividing_batch(problem, ranks)
     _check_groups(problem, ranks)
+    _check_unit(problem, ranks)
     _check_rest(problem)
     # What is left: each option fits some layout, but no layout fits all.
     given = {name: value for name, value in _given(problem).items() if value is not None}
@@ -108,6 +109,14 @@ def _check_groups(problem: PlanProblem, ranks: list[int]) -> None:
     if pins.hybrid == "zero3-zero1" and replicas == {1}:
         message = "needs replicas, and here one group has all data-parallel ranks"
         raise InputError(message, field="hybrid", value=pins.hybrid, hint="take smaller --shard-ranks")
+
+
+def _check_unit(problem: PlanProblem, ranks: list[int]) -> None:
+    unit, micro_batch = problem.pins.unit, problem.pins.micro_batch or 1
+    most = max(problem.global_batch // (problem.machine.num_chips // each * micro_batch) for each in ranks)
+    if unit is not None and unit > most:
+        message = f"a pipeline has at most {most} micro-batches"
+        raise InputError(message, field="unit", value=unit)
 
 
 def _check_rest(problem: PlanProblem) -> None:

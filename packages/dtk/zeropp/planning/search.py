@@ -18,7 +18,7 @@ from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
 __all__ = ["NearMiss", "Progress", "SearchResult", "search"]
 
 _CHECK_EVERY: Final = 64
-_MISSES_KEPT: Final = 32
+_MISSES_KEPT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)

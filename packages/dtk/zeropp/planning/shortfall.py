@@ -11,7 +11,7 @@ from dtk.zeropp.planning.search import NearMiss
 
 __all__ = ["Shortfall", "explain_miss"]
 
-_LOOKED_AT: Final = 12
+_LOOKED_AT: Final = 24
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Shortfall:
 
 
 def explain_miss(evaluator: Evaluator, misses: Sequence[NearMiss]) -> Shortfall | None:
-    """Return the one of several configurations that exceeds the memory by least.
+    """Return the one of several configurations that exceeds the memory by least, of the likeliest ones.
 
     Args:
         evaluator: Estimates them.
