@@ -200,7 +200,7 @@ def test_rows_of_several_conditions_make_several_profiles(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"chip": "H9000"}, r"profile: row 1: chip: unknown chip"),
+        ({"chip": "H9000"}, r"profiles: row 1: chip: unknown chip"),
         ({"model": "llama9"}, r"row 1: model: unknown model"),
         ({"forward_s": -1.0}, r"row 1: forward_s"),
         ({"forward_s": 0}, r"row 1: forward_s"),
@@ -246,5 +246,5 @@ def test_a_file_that_cannot_be_read_gets_one_line(name: str, text: str, said: st
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for name in ("none.json", "none.csv", "none.toml"):
-        with pytest.raises(InputError, match=r"^profile: "):
+        with pytest.raises(InputError, match=r"^profiles: "):
             load_profiles(tmp_path / name)

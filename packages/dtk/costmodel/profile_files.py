@@ -38,7 +38,7 @@ from dtk.workload.reading import load_shape
 
 __all__ = ["load_profiles"]
 
-_FIELD: Final = "profile"
+_FIELD: Final = "profiles"
 _MAX_BYTES: Final = 64 * 2**20
 
 Seconds = Annotated[float, pydantic.Field(ge=0, lt=1e4)]

@@ -25,6 +25,7 @@ __all__ = [
     "Conditions",
     "MeasuredPart",
     "ModelProfile",
+    "NotProfiledError",
     "find_profile",
     "measured_part",
     "published_profiles",
@@ -34,6 +35,10 @@ __all__ = [
 _NOT_OF_A_LAYER: Final[Mapping[str, object]] = MappingProxyType(
     {"name": "profiled", "source": "", "num_layers": 1, "max_positions": None}
 )
+
+
+class NotProfiledError(InputError):
+    """Nothing was measured under the conditions or at the micro-batch of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +138,13 @@ class ModelProfile:
             if (key := (row.part, row.micro_batch)) in seen:
                 raise InputError(
                     "stands twice under the same conditions",
-                    field="profile",
+                    field="profiles",
                     value=f"{row.part}, micro-batch {row.micro_batch}",
                 )
             seen.add(key)
         if "layer" not in self.parts:
             hint = "embedding and head can be left to the roofline"
-            raise InputError("has no layer", field="profile", value=self.source, hint=hint)
+            raise InputError("has no layer", field="profiles", value=self.source, hint=hint)
 
     @property
     def parts(self) -> frozenset[LayerPart]:
@@ -154,14 +159,14 @@ class ModelProfile:
         """Return a part's times, on the line between the next smaller and the next larger micro-batch.
 
         Raises:
-            InputError: If the micro-batch lies outside what was measured.
+            NotProfiledError: If the micro-batch lies outside what was measured.
         """
         rows = sorted((row for row in self.rows if row.part == part), key=lambda row: row.micro_batch)
         sizes = [row.micro_batch for row in rows]
         if not sizes or not sizes[0] <= micro_batch <= sizes[-1]:
             known = f"{sizes[0]} to {sizes[-1]}" if sizes else "none"
             message = f"is outside the profile of the {part}, which has {known}"
-            raise InputError(message, field="micro_batch", value=micro_batch, hint="profile it")
+            raise NotProfiledError(message, field="micro_batch", value=micro_batch, hint="profile it")
         index = bisect_left(sizes, micro_batch)
         if sizes[index] == micro_batch:
             return rows[index]
@@ -179,7 +184,7 @@ def find_profile(
         micro_batch: If given, one that holds it is preferred.
 
     Raises:
-        InputError: If there is none, with what the nearest differs in.
+        NotProfiledError: If there is none, with what the nearest differs in.
     """
     candidates = [(each.conditions.differences(wanted), each) for each in profiles]
     found = [each for differences, each in candidates if not differences]
@@ -207,7 +212,7 @@ def measured_part(profile: ModelProfile, part: LayerPart, micro_batch: int, roof
         roofline: What the roofline says of the part in the same run.
 
     Raises:
-        InputError: If the micro-batch lies outside what was measured.
+        NotProfiledError: If the micro-batch lies outside what was measured.
     """
     row = profile.at(part, micro_batch)
     again_s = row.forward_s * _share(roofline.recomputed_s, roofline.forward_s)
@@ -279,9 +284,11 @@ def _share(part_s: float, whole_s: float) -> float:
     return part_s / whole_s if whole_s > 0 else 0.0
 
 
-def _nothing_near(candidates: list[tuple[tuple[str, ...], Conditions]], wanted: Conditions) -> InputError:
+def _nothing_near(
+    candidates: list[tuple[tuple[str, ...], Conditions]], wanted: Conditions
+) -> NotProfiledError:
     if not candidates:
-        return InputError("holds nothing", field="profile")
+        return NotProfiledError("holds nothing", field="profiles")
     differences, nearest = min(candidates, key=lambda each: len(each[0]))
 
     def text(conditions: Conditions) -> str:
@@ -290,9 +297,9 @@ def _nothing_near(candidates: list[tuple[tuple[str, ...], Conditions]], wanted: 
             values["shape"] = conditions.shape.name
         return ", ".join(f"{name} {value}" for name, value in values.items())
 
-    return InputError(
+    return NotProfiledError(
         "nothing was profiled under these conditions",
-        field="profile",
+        field="profiles",
         value=text(wanted),
         hint=f"the nearest profile has {text(nearest)}",
     )

@@ -109,4 +109,5 @@ class Candidate:
             self.schedule,
             replicas_outermost=self.replicas_outermost,
             keep_last_chunk=self.keep_last_chunk,
+            profiles=problem.profiles,
         )

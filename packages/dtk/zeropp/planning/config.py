@@ -31,6 +31,8 @@ class PlanConfig(pydantic.BaseModel):
         recipe: Precision and optimizer by name.
         flash_attention: Whether attention keeps no scores.
         dropout: Whether attention, MLP and embedding have dropout.
+        profiles: A file of measured times of layers, which take the roofline's place; configurations that it
+            does not cover are left out.
         stack: The software, whose overheads and overlaps the times have.
         memory: What a rank may hold; without a value 95 % of the chip's memory.
         pp: Pipeline ranks, P; without a value searched, as all options below.
@@ -60,6 +62,7 @@ class PlanConfig(pydantic.BaseModel):
     recipe: str = "adam-fp32-gradients"
     flash_attention: bool = True
     dropout: bool = False
+    profiles: Path | None = None
     stack: str = DEFAULT_STACK
     memory: Bytes | None = None
     pp: Positive | None = None

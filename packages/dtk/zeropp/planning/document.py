@@ -164,6 +164,7 @@ def _problem_data(problem: PlanProblem) -> dict[str, Any]:
         "recipe": problem.recipe,
         "flash_attention": problem.flash_attention,
         "stack": problem.stack.name,
+        "profiles": sorted({profile.source for profile in problem.profiles}),
         "limit_bytes": problem.limit_bytes,
         "fitted_constants": [*machine.constants.fitted, *problem.stack.fitted],
     }

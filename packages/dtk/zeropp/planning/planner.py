@@ -67,7 +67,7 @@ def plan(
         progress: Told now and then, with the method that is searched.
 
     Raises:
-        InputError: If no configuration has the given options.
+        InputError: If no configuration has the given options, or none was profiled.
     """
     evaluator = Evaluator(problem)
     start = time.monotonic()
@@ -79,6 +79,8 @@ def plan(
         deadline=own,
         progress=lambda each: progress(ZEROPP, each),
     )
+    if not found.num_candidates and found.not_profiled is not None:
+        raise found.not_profiled
     if not found.num_candidates and not found.interrupted:
         refuse_empty_space(problem)
     best = found.best[0] if found.best else None
@@ -117,6 +119,9 @@ def _search_rivals(
             deadline=deadline,
             progress=lambda each, name=name: progress(name, each),  # type: ignore[misc]
         )
+        if not result.num_candidates and result.not_profiled is not None:
+            left_out[name] = "not profiled"
+            continue
         found[name] = result
         interrupted = result.interrupted
     return found, left_out

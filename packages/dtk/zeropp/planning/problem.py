@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from dtk.costmodel.constants import StackConstants
 from dtk.costmodel.machine import Machine
+from dtk.costmodel.profiles import ModelProfile
 from dtk.workload.flops import Recomputation
 from dtk.workload.transformer import TransformerShape
 
@@ -63,6 +64,7 @@ class PlanProblem:
         dropout: Whether attention, MLP and embedding have dropout.
         pins: Options of ZeroPP that are given.
         max_micro_batch: The largest micro-batch that is tried.
+        profiles: Measured times of layers. If there are any, what they do not cover is left out.
     """
 
     shape: TransformerShape
@@ -76,3 +78,4 @@ class PlanProblem:
     dropout: bool = False
     pins: Pins = field(default_factory=Pins)
     max_micro_batch: int = 16
+    profiles: tuple[ModelProfile, ...] = ()

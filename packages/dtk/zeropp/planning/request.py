@@ -2,6 +2,7 @@
 
 from dtk.costmodel.constants import stack_constants
 from dtk.costmodel.machine import machine_of
+from dtk.costmodel.profile_files import load_profiles
 from dtk.errors import InputError
 from dtk.hardware.catalogue import load_catalogue
 from dtk.pipeline.iteration.memory import usable_bytes
@@ -36,6 +37,7 @@ def make_problem(config: PlanConfig) -> PlanProblem:
         dropout=config.dropout,
         pins=config.pins,
         max_micro_batch=max(config.max_micro_batch, config.micro_batch or 1),
+        profiles=() if config.profiles is None else load_profiles(config.profiles, catalogue),
     )
 
 

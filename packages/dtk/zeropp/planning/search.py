@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from dtk.costmodel.profiles import NotProfiledError
 from dtk.errors import InputError
 from dtk.zeropp.planning.candidate import Candidate
 from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
@@ -64,6 +65,7 @@ class SearchResult:
         num_candidates: Configurations of the space.
         num_simulated: Of these, simulated.
         num_too_large: Of these, found not to fit.
+        not_profiled: Why configurations that a profile does not cover were left out; None where none was.
         is_complete: Whether the best is proven: the search has not been ended early.
         interrupted: Whether Ctrl-C ended it.
         seconds: How long it took.
@@ -74,6 +76,7 @@ class SearchResult:
     num_candidates: int = 0
     num_simulated: int = 0
     num_too_large: int = 0
+    not_profiled: NotProfiledError | None = None
     is_complete: bool = False
     interrupted: bool = False
     seconds: float = 0.0
@@ -120,9 +123,14 @@ class _Search:
         self._space: list[Candidate] = []
 
     def run(self, space: Iterable[Candidate], deadline: float | None) -> None:
-        for place, candidate in enumerate(space):
+        for candidate in space:
+            try:
+                bound_ns = self._evaluator.compute_bound_ns(candidate)
+            except NotProfiledError as error:
+                self.result.not_profiled = self.result.not_profiled or error
+                continue
+            self._waiting.append((bound_ns, len(self._space), False))
             self._space.append(candidate)
-            self._waiting.append((self._evaluator.compute_bound_ns(candidate), place, False))
         self.result.num_candidates = len(self._space)
         heapq.heapify(self._waiting)
         steps = 0
