@@ -7,7 +7,13 @@ import pytest
 
 from dtk.costmodel.constants import stack_constants
 from dtk.costmodel.machine import machine_of
-from dtk.costmodel.measurements import MeasuredRun, sailor_layer_profiles, sailor_plans
+from dtk.costmodel.measurements import (
+    MeasuredRun,
+    sailor_layer_profiles,
+    sailor_plans,
+    zero_bubble,
+    zero_bubble_stages,
+)
 from dtk.costmodel.profiles import MeasuredPart, ModelProfile, published_profiles
 from dtk.errors import InputError
 from dtk.pipeline.iteration import Estimate, TrainingRun, estimate
@@ -112,6 +118,16 @@ def test_published_plans_before_and_after_communication() -> None:
     assert mean(others) < 0.06
     assert max(others) < 0.13
     assert all(after[name] > before[name] for name in after)
+
+
+def test_the_rooflines_split_of_the_backward_pass_is_that_of_published_stages() -> None:
+    """Twelve stages of which Qi et al. measured both parts (arXiv 2401.10241, table 9)."""
+    runs = [run for run in zero_bubble() if run.schedule == "1f1b"]
+    for run, measured in zip(runs, zero_bubble_stages(), strict=True):
+        middle = stage_times(described(run))[1]
+        split = middle.input_grad_s / (middle.input_grad_s + middle.weight_grad_s)
+        backward_s = measured.input_gradient_s + measured.weight_gradient_s
+        assert split == pytest.approx(measured.input_gradient_s / backward_s, rel=0.035)
 
 
 def test_memory_of_published_plans() -> None:
