@@ -1,9 +1,10 @@
-"""Fit the cost model's constants to half of vTrain's measurements, judge them on the other half: see `--help`.
+"""Fit the cost model's constants to half of vTrain's measurements, judge them on the rest: see `--help`.
 
 Every second row of both tables is fitted, the others are judged. The error of a row is that of the logarithm
-of its time, softened beyond 5 %, so that rows that stand out among their neighbours do not rule. Each constant
-is held near what is known of it by a prior, a log-normal of the width given below. Nine tenths of the rows are
-small models inside one node, so that a row of several nodes counts four times.
+of its time, softened beyond 5 %, so that rows that stand out among their neighbours do not rule. Each
+constant is held near what is known of it by a prior, a log-normal of the width given below. Nine tenths of
+the rows are small models inside one node, so that a row of several nodes counts four times. With
+`--without-175b` no row of the largest model is fitted, and all of them are judged.
 """
 
 import argparse
@@ -41,6 +42,7 @@ PRIORS = {
 
 SOFTENED_BEYOND = 0.05
 MULTI_NODE_WEIGHT = 4.0
+_LARGEST = 12288
 Vector = NDArray[np.float64]
 
 
@@ -48,18 +50,19 @@ def main() -> None:
     """Fit, print the constants and the errors of both halves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--overlap", action="store_true", help="let weight gradients hide all-reduces")
+    parser.add_argument("--without-175b", action="store_true", help="fit no row of 175B, and judge them all")
     parser.add_argument("--json", action="store_true", help="print one object, and no tables")
     given = parser.parse_args()
     chip, stack = chip_constants("A100-SXM-80GB"), stack_constants()
     stack = stack.model_copy(update={"overlap_tensor_parallel": given.overlap})
     multi, single = vtrain_multi_node(), vtrain_single_node()
-    weights = np.r_[np.full(len(multi[::2]), MULTI_NODE_WEIGHT), np.ones(len(single[::2]))]
-    fitted = fit([*multi[::2], *single[::2]], weights, chip, stack)
+    several = [run for run in multi[::2] if not (given.without_175b and run.shape.hidden_size == _LARGEST)]
+    seen = [*several, *single[::2]]
+    weights = np.r_[np.full(len(several), MULTI_NODE_WEIGHT), np.ones(len(single[::2]))]
+    fitted = fit(seen, weights, chip, stack)
     chip, stack = with_values(fitted, chip, stack)
-    halves = {
-        "fitted": (*multi[::2], *single[::2]),
-        "judged": (*multi[1::2], *single[1::2]),
-    }
+    known = set(map(id, seen))
+    halves = {"fitted": seen, "judged": [run for run in (*multi, *single) if id(run) not in known]}
     errors = {half: errors_by_group(runs, chip, stack) for half, runs in halves.items()}
     if given.json:
         json.dump({"constants": fitted, "errors": errors}, sys.stdout, indent=2)
@@ -110,13 +113,15 @@ def errors_by_group(
         "several nodes, tp <= 8": lambda run: _multi(run) and run.layout.tensor_parallel <= 8,
         "several nodes, tp <= 8, 3.6B": lambda run: _sized(run, 3072),
         "several nodes, tp <= 8, 18.4B": lambda run: _sized(run, 6144),
-        "several nodes, tp <= 8, 175B": lambda run: _sized(run, 12288),
+        "several nodes, tp <= 8, 175B": lambda run: _sized(run, _LARGEST),
         "several nodes, tp 16": lambda run: run.layout.tensor_parallel > 8,
         "one node": lambda run: not _multi(run),
     }
     found = {}
     for name, belongs in groups.items():
         own = error[[bool(belongs(run)) for run in runs]]
+        if not len(own):
+            continue
         found[name] = {
             "rows": len(own),
             "mean_absolute": float(np.abs(own).mean()),
