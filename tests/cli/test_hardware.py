@@ -20,12 +20,26 @@ def test_list_for_machines_and_people(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_show_gives_base_units_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["hardware", "show", "h800", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)["data"]
+    document = json.loads(capsys.readouterr().out)
+    data = document["data"]
+    assert document["basis"] == "published"
     assert (data["kind"], data["name"], data["memory_bytes"]) == ("chip", "H800-SXM-80GB", 80 * 2**30)
     assert data["fabric_bytes_per_s"] == 200e9
     figures = {figure["figure"]: figure for figure in data["figures"]}
     assert figures["peak_flop_per_s.bf16"]["value"] == 989.4e12
     assert figures["fabric_bytes_per_s"]["source"]["url"] == "https://arxiv.org/abs/2505.09343"
+
+
+def test_what_is_guessed_or_a_users_own_is_not_called_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "links: [{name: mine, family: roce, bytes_per_s: 25Gb/s, latency_s: 10us, sources: {'*': seen here}}]"
+    )
+    for name in ("NVLink-3", "mine"):
+        assert run(["hardware", "show", name, "--file", str(file), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["basis"] is None
 
 
 def test_show_for_people_marks_estimates(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +69,8 @@ def test_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
     assert run(["hardware", "show", "my-link", "--file", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["bytes_per_s"] == 25e9 / 8
+    assert run(["hardware", "list", "--file", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["basis"] is None
     file.write_text(file.read_text().replace("25Gb/s", "25Gb"))
     assert run(["hardware", "list", "--file", str(file)]) == 2
     error = capsys.readouterr().err

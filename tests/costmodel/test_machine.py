@@ -7,8 +7,8 @@ import pytest
 from dtk.costmodel.constants import chip_constants
 from dtk.costmodel.machine import Machine, machine_of
 from dtk.errors import InputError
-from dtk.hardware.catalogue import packaged_catalogue
-from dtk.hardware.model import Cluster
+from dtk.hardware.catalogue import Catalogue, packaged_catalogue
+from dtk.hardware.model import Cluster, Node
 from tests.costmodel.machines import LATENCIES, RATES, constants_of
 
 
@@ -76,7 +76,9 @@ def test_a_cluster_of_one_s_own_constants() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("DGX-A100x0", "cluster: needs a node at least (got 'DGX-A100x0')"),
+        ("DGX-A100x0", "cluster: needs 1 to 1,000,000 nodes (got 'DGX-A100x0')"),
+        ("DGX-A100x1000001", "cluster: needs 1 to 1,000,000 nodes (got 'DGX-A100x1000001')"),
+        ("DGX-A100x" + 5000 * "9", "cluster: needs 1 to 1,000,000 nodes (got 'DGX-A100x99"),
         ("DGX-B100x4", "cluster: unknown cluster (got 'DGX-B100x4')"),
         ("400Gb", "cluster: unknown cluster (got '400Gb')"),
         ("", "cluster: unknown cluster (got '')"),
@@ -90,6 +92,44 @@ def test_no_such_machine(name: str, message: str) -> None:
         machine_of(name)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["dgx a100x4", "DGX_A100x4", "DGX-A100-80GBx4"])
+def test_nodes_in_any_spelling(name: str) -> None:
+    assert machine_of(name).chip.name == "A100-SXM-80GB"
+    assert machine_of(name).num_nodes == 4
+
+
+def test_a_cluster_s_own_name_comes_before_nodes_times_their_number() -> None:
+    """A user may call a cluster as if it were so many nodes of a type."""
+    mine = {"name": "DGX-A100x4", "sources": {"*": "a test"}, "groups": [{"node": "DGX-2", "num_nodes": 3}]}
+    known = packaged_catalogue().extended(Catalogue(clusters=(Cluster.model_validate(mine),)))
+    assert machine_of("DGX-A100x4", known).chip.name == "V100-SXM-32GB"
+
+
+def test_a_nic_is_reached_by_the_link_to_the_host() -> None:
+    """Four NICs of 50 GB/s for each chip, behind one slot of PCIe 4."""
+    wide = packaged_catalogue().node("DGX-A100").model_dump()
+    wide |= {
+        "name": "wide",
+        "aliases": [],
+        "network": "InfiniBand-NDR",
+        "nic_chips": [[chip] for chip in range(8)] * 4,
+    }
+    known = packaged_catalogue().extended(Catalogue(nodes=(Node.model_validate(wide),)))
+    machine = machine_of("widex2", known)
+    assert machine.chip_network_bytes_per_s == known.link("PCIe-4").bytes_per_s
+    assert machine.network_bytes_per_s == 32 * 50e9
+
+
+def test_chips_that_nobody_has_measured_are_named_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    machine_of("DGX-A100x1")
+    machine_of("Atlas-800T-A2x1", constants=constants_of())
+    assert caplog.text == ""
+    machine_of("Atlas-800T-A2x1")
+    assert (
+        "what Ascend-910B3 reaches of its peaks is not known: the A100's shares stand for it" in caplog.text
+    )
 
 
 def test_groups_of_one_kind_of_node_are_one_machine() -> None:

@@ -188,7 +188,10 @@ def test_a_users_entry_replaces_ours_of_that_name(tmp_path: Path) -> None:
         ('name = "Toy"', 'name = "A100"', r"answer to one name"),
         ('"10GB/s"', '"10Gb"', r"'Gb' is no unit of bytes per second"),
         ('"10GB/s"', '"10"', r"needs a unit"),
-        ('"10GB/s"', '"0GB/s"', r"memory_bytes_per_s: must be greater than 0"),
+        ('"10GB/s"', '"0GB/s"', r"memory_bytes_per_s: must be greater than or equal to 1"),
+        ('"10GB/s"', "1e-300", r"memory_bytes_per_s: must be greater than or equal to 1"),
+        ('"10GB/s"', '"10e12GB/s"', r"memory_bytes_per_s: must be less than or equal to 1"),
+        ('"1GiB"', '"1e999GiB"', r"memory_bytes: must be less than or equal to"),
         ('"1TFLOP/s"', "true", r"must be a number of floating-point operations per second"),
         (
             'vendor = "us"',
@@ -260,6 +263,14 @@ LINK = "links: [{name: x, family: roce, bytes_per_s: 1GB/s, latency_s: 1us, sour
         (
             "nodes: [{name: x, chip: A100, num_chips: true, topology: host, network: HDR, nic_chips: [[0]]}]",
             r"nodes\.0\.num_chips: must be a valid integer",
+        ),
+        (
+            "references: {a: words}\n" + LINK.replace("1us", "60s"),
+            r"links\.0\.latency_s: must be less than or equal to 10",
+        ),
+        (
+            "clusters: [{name: c, groups: [{node: DGX-2, num_nodes: 10000000}]}]",
+            r"num_nodes: must be less than or equal to 1000000",
         ),
         ("clusters: [{name: c, groups: [{node: DGX-99, num_nodes: 1}]}]", r"c: unknown node.*DGX-2"),
     ],

@@ -98,6 +98,8 @@ def test_a_window_is_ignored_aloud(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         shape_from_config({"model_type": "mistral", "sliding_window": 512} | LLAMA)
         assert "window of 512 tokens is ignored" in caplog.text
+        shape_from_config({"model_type": "mistral", "sliding_window": "\x1b[31m"} | LLAMA)
+        assert "\x1b" not in caplog.messages[-1]
         caplog.clear()
         shape_from_config({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False} | LLAMA)
         assert not caplog.records

@@ -100,6 +100,9 @@ def test_names_in_any_case() -> None:
         ("missing.toml", r"model: cannot read the file.*missing\.toml"),
         ("missing.json", "model: no such file"),
         ("no/such/folder", "model"),
+        (5000 * "a", "model: unknown model"),
+        (5000 * "a" + ".toml", "model: cannot read the file"),
+        (5000 * "a" + ".json", "model"),
     ],
 )
 def test_models_that_are_not_there(model: str, message: str) -> None:

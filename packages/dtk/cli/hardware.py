@@ -73,7 +73,8 @@ def list_hardware(
             table.add_row(entry["name"], entry["kind"], entry["summary"])
         console.print(table)
 
-    output.finish({"hardware": entries}, basis="published", show=show)
+    # What a user's file says may be measured, published or guessed.
+    output.finish({"hardware": entries}, basis=None if file else "published", show=show)
 
 
 @app.command("show")
@@ -110,7 +111,11 @@ def show_hardware(
                 if line:
                     console.print(f"    {line}", soft_wrap=True)
 
-    output.finish({"kind": entry.kind, **facts, "figures": figures}, basis="published", show=show)
+    is_published = all(
+        entry.source(path).url and not entry.source(path).estimate for path, _ in entry.figures()
+    )
+    data = {"kind": entry.kind, **facts, "figures": figures}
+    output.finish(data, basis="published" if is_published else None, show=show)
 
 
 @app.command("measure")

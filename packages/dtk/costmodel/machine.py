@@ -1,6 +1,8 @@
 """Like nodes of one kind of chip, with the links between ranks: what the cost model needs of a cluster."""
 
+import logging
 from dataclasses import dataclass
+from typing import Final
 
 from dtk.costmodel.constants import ChipConstants, chip_constants
 from dtk.errors import InputError
@@ -8,6 +10,10 @@ from dtk.hardware.catalogue import Catalogue, packaged_catalogue
 from dtk.hardware.model import Chip, Cluster, Node
 
 __all__ = ["Machine", "machine_of"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_NODES: Final = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,8 @@ class Machine:
         pair_bytes_per_s: What one chip sends to one other of its node.
         fabric_latency_s: Of a message inside a node.
         network_bytes_per_s: What a node sends through all its NICs.
-        chip_network_bytes_per_s: What one chip sends through the NICs that it has access to.
+        chip_network_bytes_per_s: What one chip sends through the NICs that it has access to, which it reaches
+            by its link to the host.
         network_latency_s: Of a message between nodes.
         constants: What the chip reaches of all this.
     """
@@ -63,7 +70,7 @@ def machine_of(
     found = _cluster(cluster, catalogue) if isinstance(cluster, str) else cluster
     kinds = {group.node for group in found.groups}
     if len(kinds) > 1:
-        hint = "plan mixed clusters with 'dtk h2 plan'"
+        hint = "name nodes of one type, such as DGX-A100x8"
         raise InputError("mixes types of nodes", field="cluster", value=found.name, hint=hint)
     node = catalogue.node(found.groups[0].node)
     num_nodes = sum(group.num_nodes for group in found.groups)
@@ -71,20 +78,27 @@ def machine_of(
 
 
 def _cluster(name: str, catalogue: Catalogue) -> Cluster:
-    node, times, count = name.rpartition("x")
-    if times and node and count.isdecimal():
-        known = {text.lower() for each in catalogue.nodes for text in (each.name, *each.aliases)}
-        if node.lower() in known:
-            if int(count) < 1:
-                raise InputError("needs a node at least", field="cluster", value=name)
-            group = {"node": node, "num_nodes": int(count)}
-            sources = {"*": "the given name"}
-            return Cluster.model_validate({"name": name, "groups": [group], "sources": sources})
     try:
         return catalogue.cluster(name)
     except InputError as error:
-        hint = f"{error.hint}; or nodes times their number, such as DGX-A100x8"
-        raise InputError(error.message, field="cluster", value=name, hint=hint) from error
+        node, _, count = name.rpartition("x")
+        if not (count.isdecimal() and _is_node(node, catalogue)):
+            hint = f"{error.hint}; or nodes times their number, such as DGX-A100x8"
+            raise InputError(error.message, field="cluster", value=name, hint=hint) from error
+    # Python does not read numbers of thousands of digits.
+    num_nodes = int(count) if len(count) < 10 else _MAX_NODES + 1
+    if not 1 <= num_nodes <= _MAX_NODES:
+        raise InputError(f"needs 1 to {_MAX_NODES:,} nodes", field="cluster", value=name)
+    group, sources = {"node": node, "num_nodes": num_nodes}, {"*": "the given name"}
+    return Cluster.model_validate({"name": name, "groups": [group], "sources": sources})
+
+
+def _is_node(name: str, catalogue: Catalogue) -> bool:
+    try:
+        catalogue.node(name)
+    except InputError:
+        return False
+    return True
 
 
 def _machine(
@@ -97,6 +111,7 @@ def _machine(
     fabric = host if on_host else catalogue.link(chip.fabric or "")
     nic = catalogue.link(node.network)
     network = catalogue.network_bytes_per_s(node)
+    nics = min(len(node.nics_of(each)) for each in range(node.num_chips))
     together = pair / node.num_chips_per_host_link if on_host else chip.fabric_bytes_per_s or pair
     return Machine(
         name=name,
@@ -108,9 +123,14 @@ def _machine(
         pair_bytes_per_s=pair,
         fabric_latency_s=fabric.latency_s,
         network_bytes_per_s=network,
-        chip_network_bytes_per_s=min(
-            len(node.nics_of(each)) * nic.bytes_per_s for each in range(node.num_chips)
-        ),
+        chip_network_bytes_per_s=min(nics * nic.bytes_per_s, host.bytes_per_s),
         network_latency_s=nic.latency_s,
-        constants=constants or chip_constants(chip.name),
+        constants=constants or _constants(chip),
     )
+
+
+def _constants(chip: Chip) -> ChipConstants:
+    found = chip_constants(chip.name)
+    if chip.name not in found.chips:
+        logger.warning("what %s reaches of its peaks is not known: the A100's shares stand for it", chip.name)
+    return found

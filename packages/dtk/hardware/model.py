@@ -20,7 +20,13 @@ from dtk.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 __all__ = ["Chip", "Cluster", "GroupLink", "Link", "Node", "NodeGroup", "Peaks", "Precision"]
 
 # Strict, or true would count as 1.
-Count = Annotated[int, pydantic.Field(gt=0, strict=True)]
+Count = Annotated[int, pydantic.Field(gt=0, le=10**6, strict=True)]
+
+# Nothing built comes near these; beyond them a slip of the keyboard would only give absurd times.
+Memory = Annotated[Bytes, pydantic.Field(ge=1, le=2**60)]
+Rate = Annotated[BytesPerSecond, pydantic.Field(ge=1, le=1e18)]
+FlopRate = Annotated[FlopPerSecond, pydantic.Field(ge=1, le=1e24)]
+Latency = Annotated[Seconds, pydantic.Field(le=10)]
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
 
@@ -40,13 +46,13 @@ class Peaks(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fp32: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
-    tf32: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
-    fp16: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
-    bf16: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
-    fp8: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
-    fp4: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
-    int8: FlopPerSecond | None = pydantic.Field(default=None, gt=0)
+    fp32: FlopRate | None = None
+    tf32: FlopRate | None = None
+    fp16: FlopRate | None = None
+    bf16: FlopRate | None = None
+    fp8: FlopRate | None = None
+    fp4: FlopRate | None = None
+    int8: FlopRate | None = None
 
 
 class Chip(Sourced):
@@ -65,11 +71,11 @@ class Chip(Sourced):
     kind: ClassVar[str] = "chip"
 
     vendor: str
-    memory_bytes: Bytes = pydantic.Field(gt=0)
-    memory_bytes_per_s: BytesPerSecond = pydantic.Field(gt=0)
+    memory_bytes: Memory
+    memory_bytes_per_s: Rate
     peak_flop_per_s: Peaks
     fabric: str | None = None
-    fabric_bytes_per_s: BytesPerSecond | None = pydantic.Field(default=None, gt=0)
+    fabric_bytes_per_s: Rate | None = None
     host_link: str
 
     def peak(self, precision: Precision) -> float:
@@ -114,8 +120,8 @@ class Link(Sourced):
         "ethernet",
         "slingshot",
     ]
-    bytes_per_s: BytesPerSecond = pydantic.Field(gt=0)
-    latency_s: Seconds
+    bytes_per_s: Rate
+    latency_s: Latency
 
 
 class Node(Sourced):
@@ -142,8 +148,8 @@ class Node(Sourced):
     network: str
     nic_chips: tuple[tuple[int, ...], ...]
     num_chips_per_host_link: Count = 1
-    host_memory_bytes: Bytes | None = pydantic.Field(default=None, gt=0)
-    all_chips_bytes_per_s: BytesPerSecond | None = pydantic.Field(default=None, gt=0)
+    host_memory_bytes: Memory | None = None
+    all_chips_bytes_per_s: Rate | None = None
 
     @property
     def num_nics(self) -> int:

@@ -45,7 +45,7 @@ def shape_from_config(config: Any, *, name: str | None = None) -> TransformerSha
     shape["source"] = f"Hugging Face configuration of type {model_type}"
     window = values.get("sliding_window")
     if window and values.get("use_sliding_window", True):
-        logger.warning("the attention window of %s tokens is ignored: attention counts in full", window)
+        logger.warning("the attention window of %r tokens is ignored: attention counts in full", window)
     return TransformerShape.from_values(shape)
 
 

@@ -45,9 +45,9 @@ def load_shape(model: str | Path) -> TransformerShape:
     path = Path(model)
     endings = {".toml", ".yaml", ".yml", ".json"}
     bare = isinstance(model, str) and path.suffix not in endings and len(path.parts) < 2
-    if model == "" or (bare and not path.is_dir()):
+    if model == "" or (bare and not _is_folder(path)):
         raise _unknown(str(model), list(known))
-    if path.is_dir():
+    if _is_folder(path):
         return shape_from_config_file(path / "config.json")
     if path.suffix == ".json":
         return shape_from_config_file(path)
@@ -56,6 +56,13 @@ def load_shape(model: str | Path) -> TransformerShape:
     except InputError as error:
         raise InputError(error.message, field="model", value=error.value, hint=error.hint) from error
     return TransformerShape.from_values({"name": path.stem, "source": str(path)} | values)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # no name of a file is that long
+        return False
 
 
 def _unknown(model: str, names: list[str]) -> InputError:
