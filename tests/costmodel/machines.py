@@ -71,7 +71,7 @@ def roofline_of(machine: Machine, element_bytes: int = 2) -> Roofline:
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
     """Small machines of all shapes, rates and latencies of real hardware within a few orders."""
-    rates = st.floats(1e8, 1e12)
+    rates = st.floats(1e9, 1e12)
     chips = draw(st.sampled_from([1, 2, 3, 4, 8, 12, 16]))
     pair = draw(rates)
     network = draw(rates)
@@ -90,7 +90,7 @@ def machines(draw: st.DrawFn) -> Machine:
     )
     return Machine(
         name="any",
-        chip=chip_of(peak=draw(st.floats(1e12, 1e15)), memory_bytes_per_s=draw(st.floats(1e10, 1e13))),
+        chip=chip_of(peak=draw(st.floats(1e13, 1e15)), memory_bytes_per_s=draw(st.floats(1e11, 1e13))),
         num_nodes=draw(st.integers(1, 4)),
         chips_per_node=chips,
         fabric_bytes_per_s=pair * draw(st.floats(1, chips)),

@@ -4,7 +4,8 @@ Tensor parallelism as in Megatron-LM (arXiv 1909.08053): two all-reduces forward
 sequence parallelism (arXiv 2205.05198) each is a reduce-scatter and an all-gather of the same volume. Full
 recomputation runs the forward again with its communication, selective recomputation the attention core. The
 host launches kernels ahead of the chip: where chip and links take less time than that, the host sets the
-pace.
+pace. A backward pass in one piece can take less than its halves, input and weight gradients, one by one: its
+weight gradients may hide communication, and the host's pace holds for both together.
 """
 
 from collections.abc import Iterable
@@ -35,9 +36,11 @@ class PartTime:
 
     Attributes:
         forward_s: Forward, communication included.
-        input_grad_s: Input gradients, with what is computed again before them and their communication.
-        weight_grad_s: Weight gradients.
-        communication_s: Of all three, what tensor parallelism communicates and does not hide.
+        input_grad_s: Input gradients by themselves, with what is computed again before them and their
+            communication.
+        weight_grad_s: Weight gradients by themselves.
+        backward_s: Both in one piece; their sum where nothing is said.
+        communication_s: What tensor parallelism communicates, and does not hide in a backward in one piece.
         recomputed_s: Of `input_grad_s`, what is computed again.
         host_bound: Whether the host's launches set the pace somewhere.
         operations: What the chip computes.
@@ -46,15 +49,20 @@ class PartTime:
     forward_s: float
     input_grad_s: float
     weight_grad_s: float
+    backward_s: float = -1.0
     communication_s: float = 0.0
     recomputed_s: float = 0.0
     host_bound: bool = False
     operations: tuple[OperationTime, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.backward_s < 0:
+            object.__setattr__(self, "backward_s", self.input_grad_s + self.weight_grad_s)
+
     @property
     def total_s(self) -> float:
-        """All passes."""
-        return self.forward_s + self.input_grad_s + self.weight_grad_s
+        """Forward, and backward in one piece."""
+        return self.forward_s + self.backward_s
 
 
 def layer_time(
@@ -74,24 +82,29 @@ def layer_time(
             min(exchange_s, each.weight_grad_s) for each in operations if each.name in {"qkv", "ffn_in"}
         )
     floor_s = stack.host_layer_s + (2 * stack.host_collective_s if settings.tensor_parallel > 1 else 0.0)
-    computed_s = _sum(operations, "forward_s")
-    forward_s = max(computed_s + 2 * exchange_s, floor_s)
-    input_grad_s = _sum(operations, "input_grad_s") + 2 * exchange_s - hidden_s
+    forward_s = _sum(operations, "forward_s") + 2 * exchange_s
+    input_grad_s = _sum(operations, "input_grad_s") + 2 * exchange_s
     weight_grad_s = _sum(operations, "weight_grad_s")
-    backward_s = input_grad_s + weight_grad_s
-    # Each half of the backward pass has its part of the launches.
-    stretch = max(1.0, floor_s / backward_s)
-    again_s = _again_s(settings, operations, forward_s, stack.selective_products)
+    backward_s = input_grad_s + weight_grad_s - hidden_s
+    again_s = _again_s(settings, operations, max(forward_s, floor_s), stack.selective_products)
+    weight_floor_s = floor_s * _weight_grad_launches(operations)
     exchanges = 6 if settings.recomputation == "full" else 4
     return PartTime(
-        forward_s,
-        stretch * input_grad_s + again_s,
-        stretch * weight_grad_s,
+        max(forward_s, floor_s),
+        max(input_grad_s, floor_s - weight_floor_s) + again_s,
+        max(weight_grad_s, weight_floor_s),
+        max(backward_s, floor_s) + again_s,
         communication_s=exchanges * exchange_s - hidden_s,
         recomputed_s=again_s,
-        host_bound=computed_s + 2 * exchange_s < floor_s or stretch > 1,
+        host_bound=min(forward_s, backward_s) < floor_s,
         operations=operations,
     )
+
+
+def _weight_grad_launches(operations: Iterable[OperationTime]) -> float:
+    """Return the share of weight gradients in the launches of a backward pass."""
+    halves = [(1, int(each.weight_grad_s > 0)) for each in operations]
+    return sum(weight for _, weight in halves) / sum(map(sum, halves))
 
 
 def embedding_time(

@@ -23,6 +23,8 @@ __all__ = ["FSDP", "ScheduleChoice", "TrainingRun"]
 FSDP: Final = "fsdp"
 """The schedule of a single stage that gathers layer by layer, micro-batch after micro-batch."""
 
+_SPLITTING: Final = frozenset({"zb-h1", "zb-h2", "zb-v", "dualpipe-v", "zeropp"})
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleChoice:
@@ -46,6 +48,11 @@ class ScheduleChoice:
     resident_chunks: int = 1
     reduce: Literal["unit", "microbatch", "end"] = "unit"
     gather: Literal["visit", "pass"] = "visit"
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether input and weight gradients run apart."""
+        return self.name in _SPLITTING and (self.split or self.name != "zeropp")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class StageTime:
         layer: The time of each of them.
         ends: The times of embedding and head, where it has them.
         host_s: What the host takes for the micro-batch besides.
+        splits_backward: Whether the schedule runs input and weight gradients apart.
         parameters: What its tensor-parallel ranks hold.
         activation_bytes: Kept from forward to backward, for each micro-batch.
         weight_grad_bytes: Kept from the input gradients to the weight gradients.
@@ -41,6 +42,7 @@ class StageTime:
     layer: PartTime
     ends: tuple[PartTime, ...]
     host_s: float
+    splits_backward: bool
     parameters: StageParameters
     activation_bytes: int
     weight_grad_bytes: int
@@ -53,8 +55,10 @@ class StageTime:
 
     @property
     def input_grad_s(self) -> float:
-        """Input gradients, with what is computed again before them."""
-        return self._sum("input_grad_s")
+        """Input gradients, with what is computed again before them; of a backward in one piece their part."""
+        if self.splits_backward:
+            return self._sum("input_grad_s")
+        return self._sum("backward_s") - self.weight_grad_s
 
     @property
     def weight_grad_s(self) -> float:
@@ -102,6 +106,7 @@ def stage_times(run: TrainingRun) -> tuple[StageTime, ...]:
                 _kept(layer) if is_kept else layer,
                 (*((embedding,) if stage == 0 else ()), *((head,) if stage == final else ())),
                 run.stack.host_micro_batch_s / run.layout.chunks,
+                run.schedule.splits_backward,
                 parameters[stage],
                 held,
                 num_layers * _weight_grad_bytes(run.shape, settings),
@@ -118,9 +123,10 @@ def stage_costs(
 ) -> StageCosts:
     """Return the costs of each stage, for the simulation of a schedule.
 
-    Sharded weights are gathered layer by layer ahead of the first pass over a chunk, so that a gather delays
-    it by its first layer, and by what the others take longer than the compute before them. What the optimizer
-    step waits for, reductions of gradients at the end of the iteration included, is in `optimizer_ns`.
+    Sharded weights are gathered ahead of the first pass over a chunk: while another chunk computes, if two
+    are gathered at once, else layer by layer, so that a gather delays the pass by its first layer, and by
+    what the others take longer than the compute before them. What the optimizer step waits for, reductions
+    of gradients at the end of the iteration included, is in `optimizer_ns`.
 
     Args:
         run: The run.
@@ -153,7 +159,13 @@ def stage_costs(
 
 def _kept(layer: PartTime) -> PartTime:
     """Return a layer's time without recomputation."""
-    return replace(layer, input_grad_s=layer.input_grad_s - layer.recomputed_s, recomputed_s=0.0)
+    again_s = layer.recomputed_s
+    return replace(
+        layer,
+        input_grad_s=layer.input_grad_s - again_s,
+        backward_s=layer.backward_s - again_s,
+        recomputed_s=0.0,
+    )
 
 
 def _message_bytes(run: TrainingRun) -> int:
@@ -184,12 +196,15 @@ def _send_s(run: TrainingRun, size_bytes: float, source: int, target: int) -> fl
 
 
 def _gather_s(run: TrainingRun, stage: StageTime) -> float:
-    """Return by how much gathering a stage's weights delays the first pass over it."""
+    """Return how long gathering a stage's weights keeps the first pass over it waiting."""
     whole_s = _gathered_s(run, stage)
+    if run.schedule.resident_chunks > 1:
+        return whole_s
     layers = max(1, stage.num_layers)
     layer_s = whole_s / layers
-    passes = (stage.forward_s, stage.input_grad_s)
-    return layer_s + max(0.0, whole_s - layer_s - min(passes) * (layers - 1) / layers)
+    backward_s = stage.input_grad_s + (0.0 if stage.splits_backward else stage.weight_grad_s)
+    pass_s = min(stage.forward_s, backward_s)
+    return layer_s + max(0.0, whole_s - layer_s - pass_s * (layers - 1) / layers)
 
 
 def _gathered_at_once(run: TrainingRun, stage: StageTime) -> int:
