@@ -109,6 +109,9 @@ def stacks(draw: st.DrawFn) -> StackConstants:
         **{name: draw(st.floats(0, 1e-2)) for name in STACK_TIMES},
         overlap_tensor_parallel=draw(st.booleans()),
         overlap_data_parallel=draw(st.floats(0, 1)),
+        overlap_slowdown=draw(st.floats(0, 1)),
+        stream_factor=draw(st.floats(1, 5)),
+        selective_products=draw(st.floats(0, 1)),
     )
 
 

@@ -1,7 +1,7 @@
 """Runs for the tests: one with sizes to calculate by hand, and any that hypothesis thinks of."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -56,8 +56,10 @@ def choices(draw: st.DrawFn, names: tuple[str, ...] = (*CHUNKS, FSDP)) -> tuple[
     chunks = draw(st.sampled_from(CHUNKS[name]))
     ranks = draw(st.integers(1, 4))
     # DualPipe-V's pairs of a forward and a backward need both chunks.
-    fewest = 2 if name == "dualpipe-v" else 1
-    return ScheduleChoice(name, resident_chunks=draw(st.integers(fewest, chunks))), ranks, chunks
+    resident = draw(st.integers(2 if name == "dualpipe-v" else 1, chunks))
+    gathers: list[Literal["visit", "pass"]] = ["visit"] if name == "dualpipe-v" else ["visit", "pass"]
+    choice = ScheduleChoice(name, resident_chunks=resident, gather=draw(st.sampled_from(gathers)))
+    return choice, ranks, chunks
 
 
 @st.composite

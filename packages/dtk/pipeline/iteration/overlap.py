@@ -1,8 +1,9 @@
 """What compute loses while weights are gathered and gradients reduced beside it.
 
-Collectives occupy some of a chip's processors and of its memory's rate. What that costs is spread over a
-rank's compute, which takes longer by the share of its time that has a collective beside it, times the
-software's `overlap_slowdown`. It leaves out which operations are hit, and power.
+Collectives occupy some of a chip's processors and of its memory's rate. A rank's compute takes longer by the
+time that has a collective beside it, times the software's `overlap_slowdown`. That is spread evenly over its
+passes, so that no pass gets shorter when another takes longer. It leaves out which operations are hit, and
+power.
 """
 
 from collections import Counter
@@ -41,7 +42,7 @@ def slowed_beside_collectives(
         for action in row
         if action.kind in {Kind.UNSHARD, Kind.REDUCE_GRAD}
     )
-    factors = [1.0] * costs.num_stages
+    more_ns = [0] * costs.num_stages
     for own in schedule.stages_of_rank:
         beside_ns = sum(
             counts[stage, Kind.UNSHARD] * gather_ns[stage]
@@ -52,12 +53,12 @@ def slowed_beside_collectives(
             costs.forward_ns[stage] + costs.input_grad_ns[stage] + costs.weight_grad_ns[stage]
             for stage in own
         )
-        share = min(1.0, beside_ns / compute_ns) if compute_ns else 0.0
+        passes = 3 * schedule.num_microbatches * len(own)
         for stage in own:
-            factors[stage] = 1 + slowdown * share
+            more_ns[stage] = round(slowdown * min(beside_ns, compute_ns) / passes) if passes else 0
 
     def slowed(times_ns: Sequence[int]) -> tuple[int, ...]:
-        return tuple(round(ns * factor) for ns, factor in zip(times_ns, factors, strict=True))
+        return tuple(map(sum, zip(times_ns, more_ns, strict=True)))
 
     return replace(
         costs,
