@@ -127,10 +127,17 @@ class TrainingJob(pydantic.BaseModel):
         )
 
 
-def check_layout(shape: TransformerShape, job: TrainingJob, layout: Layout) -> None:
+def check_layout(
+    shape: TransformerShape, job: TrainingJob, layout: Layout, *, even_stages: bool = True
+) -> None:
     """Refuse a layout that does not cut the model and the batch evenly.
 
-    Uneven stages are possible, but said layer by layer (`stage_parameters`), and not checked here.
+    Args:
+        shape: The model.
+        job: What is trained on.
+        layout: The ranks.
+        even_stages: Whether all stages have as many layers. Others are said layer by layer
+            (`stage_parameters`), and not checked here.
 
     Raises:
         InputError: For the first thing that does not divide, naming both sizes and what would.
@@ -141,7 +148,7 @@ def check_layout(shape: TransformerShape, job: TrainingJob, layout: Layout) -> N
         raise InputError(message, field="sequence_tokens", value=job.sequence_tokens)
     check_tensor_parallel(shape, layout.tensor_parallel)
     job.activation_settings(layout)
-    if shape.num_layers % layout.num_stages:
+    if even_stages and shape.num_layers % layout.num_stages:
         message = (
             f"times the {layout.chunks} chunks of a rank must divide the {shape.num_layers} layers of "
             f"{shape.name}"

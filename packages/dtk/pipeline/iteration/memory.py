@@ -5,7 +5,7 @@ from typing import Final
 
 from dtk.costmodel.machine import Machine
 from dtk.pipeline.iteration.run import TrainingRun
-from dtk.pipeline.iteration.stages import StageTime
+from dtk.pipeline.iteration.stages import StageTime, kept_parameters
 from dtk.pipeline.schedule import Schedule
 from dtk.pipeline.simulate.result import Simulation
 from dtk.workload.activations import rank_activation_bytes
@@ -77,7 +77,7 @@ def rank_memories(
 
 def states_bytes(run: TrainingRun, stage: StageTime) -> int:
     """Return the bytes of weights, gradients and optimizer that a rank keeps of a stage."""
-    return state_bytes(stage.parameters.per_rank, run.job.precision, run.sharding).total_bytes
+    return state_bytes(kept_parameters(run, stage), run.job.precision, run.sharding).total_bytes
 
 
 def working_bytes(run: TrainingRun, *, last: bool) -> int:

@@ -101,9 +101,9 @@ class TrainingRun:
             chips = f"the {self.machine.num_chips} chips of {self.machine.name}"
             message = f"makes {self.layout.num_ranks} ranks of {chips}"
             raise InputError(message, field="layout", value=_layout_text(self.layout))
-        if self.layers_per_stage is None:
-            check_layout(self.shape, self.job, self.layout)
-        elif len(self.layers_per_stage) != self.layout.num_stages:
+        uneven = self.layers_per_stage is not None
+        check_layout(self.shape, self.job, self.layout, even_stages=not uneven)
+        if self.layers_per_stage is not None and len(self.layers_per_stage) != self.layout.num_stages:
             message = f"must name the layers of {self.layout.num_stages} stages"
             raise InputError(message, field="layers_per_stage", value=list(self.layers_per_stage))
         sharding, ranks = self.sharding, self.layout.data_parallel
@@ -113,6 +113,10 @@ class TrainingRun:
         if sharding.stage and ranks % sharding.ranks:
             message = f"must divide the {ranks} data-parallel ranks"
             raise InputError(message, field="sharding_ranks", value=sharding.ranks)
+        replicas = sharding.optimizer_replicas
+        if replicas > 1 and (sharding.stage != 3 or replicas != self.num_replicas):
+            message = f"must be 1, or under sharding stage 3 the {self.num_replicas} replicas of a group"
+            raise InputError(message, field="optimizer_replicas", value=replicas)
 
     @property
     def num_microbatches(self) -> int:

@@ -17,9 +17,17 @@ from dtk.workload.activations import (
 from dtk.workload.parameters import StageParameters, stage_parameters
 from dtk.workload.transformer import TransformerShape
 
-__all__ = ["StageTime", "collectives_ns", "exposed_synchronisation_s", "stage_costs", "stage_times"]
+__all__ = [
+    "StageTime",
+    "collectives_ns",
+    "exposed_synchronisation_s",
+    "kept_parameters",
+    "stage_costs",
+    "stage_times",
+]
 
 _NS: Final = 10**9
+_IN_A_V: Final = frozenset({"zb-v", "dualpipe-v"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,17 @@ def stage_costs(
     )
 
 
+def kept_parameters(run: TrainingRun, stage: StageTime) -> int:
+    """Return the parameters of a stage whose states its ranks keep.
+
+    Where the first and the last stage lie on one rank, it keeps a tied embedding once.
+    """
+    parameters = stage.parameters
+    if run.layout.pipeline_parallel > 1 and run.schedule.name not in _IN_A_V:
+        return parameters.per_rank
+    return sum(part.per_rank for part in parameters.parts if not part.repeats_embedding)
+
+
 def _kept(layer: PartTime) -> PartTime:
     """Return a layer's time without recomputation."""
     again_s = layer.recomputed_s
@@ -274,7 +293,7 @@ def _step_s(run: TrainingRun, stage: StageTime) -> float:
     Gradients are read for their norm and for the step and set to zero, states read and written, weights
     written.
     """
-    precision, sharding, parameters = run.job.precision, run.sharding, stage.parameters.per_rank
+    precision, sharding, parameters = run.job.precision, run.sharding, kept_parameters(run, stage)
     if stage.update_s is not None:
         return stage.update_s / sharding.optimizer_shards
     gradients = parameters / sharding.gradient_shards
