@@ -280,11 +280,10 @@ def exposed_synchronisation_s(run: TrainingRun, stage: StageTime) -> float:
     Gradients can be reduced behind the stage's last backward pass, and weights be gathered behind its next
     forward.
     """
-    synchronisation_s = _synchronisation_s(run, stage.parameters.per_rank)
-    beside_s = stage.input_grad_s + stage.weight_grad_s
-    if run.sharding.stage == 1:
-        beside_s += stage.forward_s
-    return synchronisation_s - min(run.stack.overlap_data_parallel * synchronisation_s, beside_s)
+    reduced_s, gathered_s = _synchronisation_s(run, stage.parameters.per_rank)
+    share = run.stack.overlap_data_parallel
+    hidden_s = min(share * reduced_s, stage.input_grad_s + stage.weight_grad_s)
+    return reduced_s + gathered_s - hidden_s - min(share * gathered_s, stage.forward_s)
 
 
 def _step_s(run: TrainingRun, stage: StageTime) -> float:
@@ -303,23 +302,21 @@ def _step_s(run: TrainingRun, stage: StageTime) -> float:
     return run.roofline.stream_s(moved)
 
 
-def _synchronisation_s(run: TrainingRun, parameters: int) -> float:
-    """Return the time in which replicas share gradients, and under a sharded optimizer their weights."""
+def _synchronisation_s(run: TrainingRun, parameters: int) -> tuple[float, float]:
+    """Return the times in which replicas reduce gradients, and gather weights where each steps a part."""
     precision, communicate = run.job.precision, run.communication.collective_s
     if run.sharding.stage == 0:
-        return communicate("all_reduce", precision.gradient_bytes * parameters, run.replica_group())
+        return communicate("all_reduce", precision.gradient_bytes * parameters, run.replica_group()), 0.0
+    shard, replicas = parameters / run.shard_ranks, run.replica_group()
     if run.sharding.stage == 1:
         group = run.shard_group()
-        reduced = communicate("reduce_scatter", precision.gradient_bytes * parameters, group)
-        time_s = reduced + communicate("all_gather", precision.weight_bytes * parameters, group)
-        shard = parameters / run.sharding.ranks
-        return time_s + communicate("all_reduce", precision.gradient_bytes * shard, run.replica_group())
-    shard = parameters / run.sharding.ranks
-    replicas = run.replica_group()
+        reduced_s = communicate("reduce_scatter", precision.gradient_bytes * parameters, group)
+        reduced_s += communicate("all_reduce", precision.gradient_bytes * shard, replicas)
+        return reduced_s, communicate("all_gather", precision.weight_bytes * parameters, group)
     if run.sharding.optimizer_replicas == 1:
-        return communicate("all_reduce", precision.gradient_bytes * shard, replicas)
-    reduced = communicate("reduce_scatter", precision.gradient_bytes * shard, replicas)
-    return reduced + communicate("all_gather", precision.weight_bytes * shard, replicas)
+        return communicate("all_reduce", precision.gradient_bytes * shard, replicas), 0.0
+    reduced_s = communicate("reduce_scatter", precision.gradient_bytes * shard, replicas)
+    return reduced_s, communicate("all_gather", precision.weight_bytes * shard, replicas)
 
 
 def _tied_embedding_s(run: TrainingRun, first: int, last: int) -> float:
