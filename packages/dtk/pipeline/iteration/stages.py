@@ -278,12 +278,13 @@ def exposed_synchronisation_s(run: TrainingRun, stage: StageTime) -> float:
     """Return what replicas take to share a stage's gradients and weights, as far as nothing hides it.
 
     Gradients can be reduced behind the stage's last backward pass, and weights be gathered behind its next
-    forward.
+    forward. The compute that hides them is slower by `overlap_slowdown`, which counts as not hidden.
     """
     reduced_s, gathered_s = _synchronisation_s(run, stage.parameters.per_rank)
     share = run.stack.overlap_data_parallel
     hidden_s = min(share * reduced_s, stage.input_grad_s + stage.weight_grad_s)
-    return reduced_s + gathered_s - hidden_s - min(share * gathered_s, stage.forward_s)
+    hidden_s += min(share * gathered_s, stage.forward_s)
+    return reduced_s + gathered_s - (1 - min(1.0, run.stack.overlap_slowdown)) * hidden_s
 
 
 def _step_s(run: TrainingRun, stage: StageTime) -> float:
