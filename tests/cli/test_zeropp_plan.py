@@ -64,7 +64,7 @@ def test_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["method"] for row in data["rivals"]] == ["3d", "fsdp"]
     assert data["problem"]["chips"] == 8
     parts = data["best"]["time_s_by_part"]
-    assert sum(parts.values()) == pytest.approx(data["best"]["iteration_s"], abs=1e-5)
+    assert sum(parts.values()) == pytest.approx(data["best"]["iteration_s"], rel=1e-4)
     assert sum(data["best"]["memory_bytes_by_part"].values()) == data["best"]["peak_bytes"]
     assert PlanConfig.model_validate(data["config"]).global_batch == 16
 

@@ -24,8 +24,9 @@ def _sample(problem: PlanProblem, method: str, count: int) -> list[Candidate]:
         small_problem(),
         small_problem("gpt2", "8xA800-200Gbx2", global_batch=32, stack="megatron-overlapped"),
         small_problem("gpt3-125m", global_batch=24, sequence_tokens=256, flash_attention=False),
+        small_problem("gpt3-125m", "DGX-A100x2", global_batch=32, stack="torch-fsdp2"),
     ],
-    ids=["node", "nodes", "scores"],
+    ids=["node", "nodes", "scores", "slowed"],
 )
 def test_bounds_are_true(problem: PlanProblem, method: str) -> None:
     for candidate in _sample(problem, method, 40):

@@ -24,6 +24,7 @@ __all__ = [
     "kept_parameters",
     "stage_costs",
     "stage_times",
+    "tied_embedding_s",
 ]
 
 _NS: Final = 10**9
@@ -270,7 +271,7 @@ def _optimizer_s(
     time_s = run.stack.host_iteration_s / chunks + _step_s(run, stages[index])
     time_s += exposed_synchronisation_s(run, stages[index])
     if run.shape.tied_embeddings and index in {0, len(stages) - 1}:
-        time_s += _tied_embedding_s(run, rank_of_stage[0], rank_of_stage[-1])
+        time_s += tied_embedding_s(run, rank_of_stage[0], rank_of_stage[-1])
     return time_s
 
 
@@ -320,7 +321,7 @@ def _synchronisation_s(run: TrainingRun, parameters: int) -> tuple[float, float]
     return reduced_s, communicate("all_gather", precision.weight_bytes * shard, replicas)
 
 
-def _tied_embedding_s(run: TrainingRun, first: int, last: int) -> float:
+def tied_embedding_s(run: TrainingRun, first: int, last: int) -> float:
     """Return the time in which the first and the last stage sum the gradients of a tied embedding."""
     if first == last:
         return 0.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtk.pipeline.iteration.estimate import Estimate
-from dtk.pipeline.iteration.stages import exposed_synchronisation_s
+from dtk.pipeline.iteration.stages import exposed_synchronisation_s, tied_embedding_s
 from dtk.pipeline.simulate import simulate_memory
 from dtk.pipeline.simulate.result import IdleCause, MemoryKind
 from dtk.workload.states import state_bytes
@@ -18,6 +18,7 @@ TIME_NAMES: Final[Mapping[str, str]] = {
     "ends": "embedding, head and loss",
     "host": "host, for each micro-batch",
     "tensor_parallel": "tensor-parallel communication",
+    "slowed": "compute slowed by collectives beside it",
     "fill": "bubble: before the first micro-batch comes",
     "activation": "bubble: waiting for an activation",
     "gradient": "bubble: waiting for a gradient",
@@ -26,6 +27,7 @@ TIME_NAMES: Final[Mapping[str, str]] = {
     "unshard": "gathers that nothing hides",
     "reduce": "reductions that nothing hides",
     "synchronisation": "replicas share gradients and weights",
+    "tied_embedding": "first and last stage share the embedding's gradients",
     "optimizer": "optimizer step",
 }
 """The parts of an iteration's time, in the order in which they are told."""
@@ -44,6 +46,7 @@ MEMORY_NAMES: Final[Mapping[str, str]] = {
 """The parts of a rank's memory, likewise."""
 
 _NS: Final = 10**9
+_NOTHING: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -98,20 +101,31 @@ def time_parts(estimate: Estimate) -> TimeParts:
     host = count * sum(stage.host_s for stage in stages)
     synchronisation = sum(exposed_synchronisation_s(run, stage) for stage in stages)
     own = estimate.schedule.stages_of_rank[rank]
+    tied = len({0, len(estimate.stages) - 1} & set(own)) * _tied_embedding_s(estimate)
     optimizer = sum(estimate.costs.optimizer_ns[stage] for stage in own) / _NS
-    computed = simulation.compute_ns[rank] / _NS - optimizer
+    computed = count * sum(stage.forward_s + stage.input_grad_s + stage.weight_grad_s for stage in stages)
     parts = {
         "layers": computed - again - communicated - ends - host,
         "recomputation": again,
         "ends": ends,
         "host": host,
         "tensor_parallel": communicated,
+        "slowed": simulation.compute_ns[rank] / _NS - optimizer - computed,
         **{cause.value: simulation.idle_ns[rank].get(cause, 0) / _NS for cause in IdleCause},
         "synchronisation": synchronisation,
-        "optimizer": optimizer - synchronisation,
+        "tied_embedding": tied,
+        "optimizer": optimizer - synchronisation - tied,
     }
-    # Nanoseconds are rounded stage by stage: what is less than a microsecond is nothing.
-    return TimeParts(rank, {name: parts[name] for name in TIME_NAMES if abs(parts[name]) > 1e-6})
+    # Nanoseconds are rounded stage by stage and micro-batch by micro-batch: so little is nothing.
+    least = _NOTHING * estimate.iteration_s
+    return TimeParts(rank, {name: parts[name] for name in TIME_NAMES if parts[name] > least})
+
+
+def _tied_embedding_s(estimate: Estimate) -> float:
+    if not estimate.run.shape.tied_embeddings:
+        return 0.0
+    ranks = estimate.schedule.rank_of_stage
+    return tied_embedding_s(estimate.run, ranks[0], ranks[-1])
 
 
 def memory_parts(estimate: Estimate) -> MemoryParts:
