@@ -53,16 +53,15 @@ class Candidate:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether weight gradients are kept back."""
-        return self.schedule.name.startswith("zb-") or (
-            self.schedule.name == "zeropp" and self.schedule.split
-        )
+        """Whether weight gradients run apart from input gradients."""
+        return self.schedule.splits_backward
 
     @property
     def stage_key(self) -> tuple[object, ...]:
         """What the times of its stages depend on."""
         layout = self.tensor_parallel, self.pipeline_parallel, self.chunks
-        return (*layout, self.micro_batch, self.recomputation, self.keep_last_chunk)
+        backward = self.recomputation, self.keep_last_chunk, self.schedule.splits_backward
+        return (*layout, self.micro_batch, *backward)
 
     @property
     def family(self) -> tuple[object, ...]:

@@ -99,8 +99,8 @@ class Evaluator:
         return Evaluated(candidate, estimate, self.problem.limit_bytes)
 
     def _share(self, candidate: Candidate) -> "_Shared":
-        sharding, gather = candidate.sharding, candidate.schedule.gather
-        key = (*candidate.stage_key, candidate.schedule.name, sharding, candidate.replicas_outermost, gather)
+        schedule = replace(candidate.schedule, unit=None)
+        key = (*candidate.stage_key, schedule, candidate.sharding, candidate.replicas_outermost)
         if key not in self._shared:
             self._shared[key] = _shared(candidate, candidate.run(self.problem), self.stages(candidate))
         return self._shared[key]
@@ -108,7 +108,7 @@ class Evaluator:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What configurations share that differ in U, in what is resident, or in the split.
+    """What configurations share that differ in U.
 
     Attributes:
         costs: Of the stages.

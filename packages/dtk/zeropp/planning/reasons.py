@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtk.pipeline.iteration.estimate import Estimate
-from dtk.pipeline.iteration.stages import exposed_synchronisation_s, tied_embedding_s
+from dtk.pipeline.iteration.stages import exposed_synchronisation_s, kept_parameters, tied_embedding_s
 from dtk.pipeline.simulate import simulate_memory
 from dtk.pipeline.simulate.result import IdleCause, MemoryKind
 from dtk.workload.states import state_bytes
@@ -134,7 +134,7 @@ def memory_parts(estimate: Estimate) -> MemoryParts:
     rank = max(range(len(estimate.memory)), key=lambda each: estimate.memory[each].total_bytes)
     memory = estimate.memory[rank]
     states = [
-        state_bytes(estimate.stages[stage].parameters.per_rank, run.job.precision, run.sharding)
+        state_bytes(kept_parameters(run, estimate.stages[stage]), run.job.precision, run.sharding)
         for stage in estimate.schedule.stages_of_rank[rank]
     ]
     scheduled = _at_peak(estimate, rank)
