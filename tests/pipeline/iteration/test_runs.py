@@ -16,7 +16,7 @@ from dtk.workload.states import Sharding
 TIED = load_shape("gpt3-1.3b")
 
 
-def run_of(layout: dict[str, int], schedule: str = "1f1b", **changes: Any) -> TrainingRun:
+def run_of(layout: dict[str, Any], schedule: str = "1f1b", **changes: Any) -> TrainingRun:
     values: dict[str, Any] = {
         "shape": TIED,
         "job": TrainingJob(global_batch=64, sequence_tokens=1024),
