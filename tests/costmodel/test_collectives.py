@@ -98,6 +98,13 @@ def test_groups_that_straddle_nodes_are_never_too_fast(
     assert seconds(machine, kind, 1e9, num_ranks, stride) >= played * (1 - 1e-9)
 
 
+def test_pairs_that_straddle_nodes_wait_for_those_inside() -> None:
+    """Of three pairs on two nodes of three chips one leaves its node, by a NIC faster than the fabric."""
+    machine = machine_of_figures(chips_per_node=3, num_nodes=2, fabric_bytes_per_s=5.0, pair_bytes_per_s=5.0)
+    machine = replace(machine, network_bytes_per_s=10.0, chip_network_bytes_per_s=10.0)
+    assert seconds(machine, "all_gather", 100, 2, 1) == pytest.approx(50 / 5)
+
+
 def test_by_hand_on_two_nodes() -> None:
     """Eight chips a node, a NIC for each of them."""
     machine = machine_of_figures(

@@ -18,7 +18,9 @@ def slowest_of_all(chips: int, num_chips: int, num_ranks: int, stride: int) -> R
     leaving = [group for group in groups if len(group[0]) > 1] or groups
     counts = np.bincount(np.concatenate([nodes for nodes, _ in leaving]))
     fewest = min(per_node.min() for _, per_node in leaving)
-    return RankGroup(num_ranks, int(fewest), int(counts.max()), max(len(nodes) for nodes, _ in leaving))
+    most = max(len(nodes) for nodes, _ in leaving)
+    beside = any(per_node.max() > 1 for _, per_node in groups)
+    return RankGroup(num_ranks, int(fewest), int(counts.max()), most, beside and most == num_ranks)
 
 
 @hypothesis.given(st.integers(1, 16), st.integers(2, 90), st.integers(1, 40), st.integers(1, 2))
@@ -44,6 +46,8 @@ def test_against_all_groups_of_all_ranks(chips: int, num_ranks: int, stride: int
         (1, 4, 1, RankGroup(4, 1, 1, 4)),
         # Three ranks beside each other on nodes of eight: 6, 7 | 8 and 15 | 16, 17 leave their nodes.
         (8, 3, 1, RankGroup(3, 1, 2, 2)),
+        # 0, 1 stay, 2 | 3 leave, 4, 5 stay.
+        (3, 2, 1, RankGroup(2, 1, 1, 2, others_inside=True)),
         # 0 to 7 stay, 8 to 11 | 12 to 15 leave.
         (12, 8, 1, RankGroup(8, 4, 1, 2)),
         # 0, 6 | 12 | 18 to 2 | 8, 14 | 20, with 6 and 7 of the same groups as 0 and 1, and so on.

@@ -35,7 +35,7 @@ class Communication:
         """Return the rate of a group's ring: that of its slowest hop."""
         machine = self.machine
         inside = math.inf
-        if group.num_ranks > group.num_nodes:
+        if group.num_ranks > group.num_nodes or group.others_inside:
             # In a mesh each pair has its own link: a group reaches only those among its members.
             reached = machine.pair_bytes_per_s * max(1, group.ranks_per_node - 1)
             inside = min(machine.fabric_bytes_per_s, reached)

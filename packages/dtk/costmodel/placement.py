@@ -27,12 +27,15 @@ class RankGroup:
         groups_per_node: Groups of the same kind, all active at the same time, that share a node's NICs with
             it; where no group leaves its node, those on a node.
         num_nodes: Nodes that the group is on.
+        others_inside: Whether this group has no two ranks on a node, but others of its kind have, which are
+            waited for as well.
     """
 
     num_ranks: int
     ranks_per_node: int
     groups_per_node: int
     num_nodes: int
+    others_inside: bool = False
 
 
 def place_group(machine: Machine, num_ranks: int, stride: int) -> RankGroup:
@@ -53,15 +56,20 @@ def place_group(machine: Machine, num_ranks: int, stride: int) -> RankGroup:
     # nodes like the others.
     period = chips // math.gcd(stride, chips)
     skipped = max(0, num_ranks // period - 3)
-    ranks_per_node, groups_per_node, num_nodes = _slowest(chips, num_ranks - skipped * period, stride)
+    few = num_ranks - skipped * period
+    ranks_per_node, groups_per_node, num_nodes, fewest_nodes = _slowest(chips, few, stride)
     return RankGroup(
-        num_ranks, ranks_per_node, groups_per_node, num_nodes + skipped * period * stride // chips
+        num_ranks,
+        ranks_per_node,
+        groups_per_node,
+        num_nodes + skipped * period * stride // chips,
+        others_inside=num_nodes == few > fewest_nodes,
     )
 
 
 @lru_cache(maxsize=4096)
-def _slowest(chips: int, num_ranks: int, stride: int) -> tuple[int, int, int]:
-    """Return fewest ranks of a group on a node, most groups that share one, and most nodes of a group."""
+def _slowest(chips: int, num_ranks: int, stride: int) -> tuple[int, int, int, int]:
+    """Return fewest ranks of a group on a node, most groups that share one, most and fewest nodes of one."""
     block = num_ranks * stride
     groups = [
         Counter(rank // chips for rank in range(first + offset, first + offset + block, stride))
@@ -75,4 +83,5 @@ def _slowest(chips: int, num_ranks: int, stride: int) -> tuple[int, int, int]:
         min(min(nodes.values()) for nodes in counted),
         max(sharing.values()),
         max(len(nodes) for nodes in counted),
+        min(len(nodes) for nodes in groups),
     )

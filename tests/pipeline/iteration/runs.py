@@ -119,5 +119,5 @@ def shardings(draw: st.DrawFn, data_parallel: int) -> Sharding:
     if stage == 0:
         return Sharding()
     ranks = draw(st.sampled_from([each for each in range(1, data_parallel + 1) if data_parallel % each == 0]))
-    replicas = data_parallel // ranks if draw(st.booleans()) else 1
+    replicas = data_parallel // ranks if stage == 3 and draw(st.booleans()) else 1
     return Sharding(stage, ranks, replicas)
