@@ -1,11 +1,13 @@
 """What each pipeline stage of a run costs: the times and bytes that the schedule's simulation needs."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from dtk.costmodel.layer import PartTime
+from dtk.errors import InputError
 from dtk.pipeline.costs import StageCosts
 from dtk.pipeline.iteration.parts import measured_update_s, part_times
 from dtk.pipeline.iteration.run import TrainingRun
@@ -141,6 +143,10 @@ def stage_costs(
         run: The run.
         stages: Their times, if known.
         rank_of_stage: The pipeline rank of each stage; by default chunk after chunk over all ranks.
+
+    Raises:
+        InputError: If a stage takes longer than a quarter of an hour for a micro-batch, or holds more than a
+            terabyte of one kind.
     """
     stages = stage_times(run) if stages is None else stages
     ranks = rank_of_stage or loop_placement(run.layout.pipeline_parallel, run.layout.chunks)
@@ -148,22 +154,28 @@ def stage_costs(
     sharded = run.sharding.stage == 3
     precision = run.job.precision
     held = [_gathered_at_once(run, stage) for stage in stages]
-    return StageCosts.of(
-        len(stages),
-        forward_ns=[_ns(stage.forward_s) for stage in stages],
-        input_grad_ns=[_ns(stage.input_grad_s) for stage in stages],
-        weight_grad_ns=[_ns(stage.weight_grad_s) for stage in stages],
-        activation_transfer_ns=[*transfer_ns, 0],
-        gradient_transfer_ns=[0, *transfer_ns],
-        unshard_ns=[_ns(_gather_s(run, stage)) for stage in stages] if sharded else 0,
-        reduce_grad_ns=[_ns(_reduce_s(run, stage)) for stage in stages] if sharded else 0,
-        optimizer_ns=[_ns(_optimizer_s(run, stages, index, ranks)) for index in range(len(stages))],
-        activation_bytes=[stage.activation_bytes for stage in stages],
-        weight_grad_bytes=[stage.weight_grad_bytes for stage in stages],
-        parameter_bytes=[precision.weight_bytes * count for count in held] if sharded else 0,
-        gradient_bytes=[precision.gradient_bytes * count for count in held] if sharded else 0,
-        activation_message_bytes=_message_bytes(run) if len(stages) > 1 else 0,
-    )
+    values: dict[str, int | Sequence[int]] = {
+        "forward_ns": [_ns(stage.forward_s) for stage in stages],
+        "input_grad_ns": [_ns(stage.input_grad_s) for stage in stages],
+        "weight_grad_ns": [_ns(stage.weight_grad_s) for stage in stages],
+        "activation_transfer_ns": [*transfer_ns, 0],
+        "gradient_transfer_ns": [0, *transfer_ns],
+        "unshard_ns": [_ns(_gather_s(run, stage)) for stage in stages] if sharded else 0,
+        "reduce_grad_ns": [_ns(_reduce_s(run, stage)) for stage in stages] if sharded else 0,
+        "optimizer_ns": [_ns(_optimizer_s(run, stages, index, ranks)) for index in range(len(stages))],
+        "activation_bytes": [stage.activation_bytes for stage in stages],
+        "weight_grad_bytes": [stage.weight_grad_bytes for stage in stages],
+        "parameter_bytes": [precision.weight_bytes * count for count in held] if sharded else 0,
+        "gradient_bytes": [precision.gradient_bytes * count for count in held] if sharded else 0,
+        "activation_message_bytes": _message_bytes(run) if len(stages) > 1 else 0,
+    }
+    try:
+        return StageCosts.of(len(stages), **values)
+    except InputError as error:
+        message = f"makes {error.field} of a stage too large to count: {error.message}"
+        hint = "smaller micro-batches, or more ranks to the model"
+        value = run.settings.micro_batch
+        raise InputError(message, field="micro_batch", value=value, hint=hint) from error
 
 
 def kept_parameters(run: TrainingRun, stage: StageTime) -> int:
