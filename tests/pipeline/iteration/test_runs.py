@@ -9,6 +9,7 @@ from dtk.costmodel.machine import machine_of
 from dtk.errors import InputError
 from dtk.pipeline.iteration import TrainingRun, estimate
 from dtk.pipeline.iteration.run import FSDP, ScheduleChoice
+from dtk.pipeline.iteration.stages import collectives_ns, stage_costs, stage_times
 from dtk.workload import Layout, TrainingJob, load_shape
 from dtk.workload.parameters import count_parameters
 from dtk.workload.states import Sharding
@@ -80,3 +81,28 @@ def test_uneven_stages_do_not_hide_what_else_does_not_fit() -> None:
         )
     with pytest.raises(InputError, match="layers_per_stage: must name the layers of 4 stages"):
         run_of(layout, layers_per_stage=(12, 12))
+
+
+def test_weight_gradients_wait_with_what_zero_bubble_pipelines_count() -> None:
+    """32 s b h bytes a layer of a GPT in 16 bits: arXiv 2401.10241, table 1."""
+    run = run_of(
+        {"pipeline_parallel": 8}, job=TrainingJob(global_batch=64, sequence_tokens=512, micro_batch=2)
+    )
+    for stage in stage_times(run):
+        assert stage.weight_grad_bytes == stage.num_layers * 32 * 512 * 2 * TIED.hidden_size
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_gathers_of_the_backward_pass_share_nics_with_reductions(nodes: int) -> None:
+    ranks = 8 * nodes
+    run = run_of(
+        {"data_parallel": ranks, "chunks": 24},
+        FSDP,
+        machine=machine_of(f"DGX-A100x{nodes}"),
+        sharding=Sharding(3, ranks),
+    )
+    stages = stage_times(run)
+    for charged, gather, reduce in zip(
+        stage_costs(run, stages).reduce_grad_ns, *collectives_ns(run, stages), strict=True
+    ):
+        assert charged == pytest.approx(reduce + (gather if nodes > 1 else 0), abs=1)
