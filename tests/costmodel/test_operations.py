@@ -243,3 +243,14 @@ def test_sequence_parallelism_changes_no_product(
         if without.name in MATRICES or ranks == 1:
             assert without == cut
         assert cut.forward_s <= without.forward_s
+
+
+def test_each_gradient_has_its_own_depth() -> None:
+    """The MLP's first matrix, [48, 32] by [32, 128]: inner sizes of 32, and of 128 and 48 in the backward."""
+    constants = constants_of(matmul_half_depth=16)
+    chip = chip_of(peak=1, memory_bytes_per_s=math.inf)
+    roofline = roofline_of(machine_of_figures(chip=chip, constants=constants))
+    (first,) = (each for each in layer_operations(gpt(), settings_of(), roofline) if each.name == "ffn_in")
+    once = 2 * 48 * 32 * 128
+    expected = [once * (1 + 16 / depth) for depth in (32, 128, 48)]
+    assert [getattr(first, name) for name in PASSES] == pytest.approx(expected)

@@ -121,3 +121,11 @@ def test_outer_replicas_of_an_unsharded_stage_are_where_the_pipeline_says(stage:
     assert [outside.crosses_nodes(rank, rank + 1) for rank in range(3)] == [False, False, False]
     plain = replace(outside, sharding=Sharding())
     assert plain.replica_group() == outside.replica_group()
+
+
+@hypothesis.given(runs())
+def test_where_nothing_is_sharded_the_size_of_a_group_says_nothing(run: Any) -> None:
+    data = run.layout.data_parallel
+    plain, sized = (replace(run, sharding=Sharding(0, ranks)) for ranks in (1, data))
+    assert estimate(plain).simulation == estimate(sized).simulation
+    assert plain.num_replicas == sized.num_replicas == data

@@ -157,3 +157,9 @@ def test_sharding_over_more_ranks_holds_less() -> None:
         held.append(estimate(run).memory[0].states_bytes)
     (parameters,) = {estimate(run).stages[0].parameters.per_rank}
     assert held == [6 * parameters + 12 * -(-parameters // ranks) for ranks in (1, 2, 4, 8)]
+
+
+def test_the_last_rank_holds_the_logits_while_it_works() -> None:
+    """The final norm's and the head's input in 16 bits, and logits in fp32, of 48 tokens."""
+    first, last = estimate(fast_run_of(layout={"pipeline_parallel": 2})).memory
+    assert last.working_bytes - first.working_bytes == 48 * (2 * 2 * 32 + 4 * 100)
