@@ -35,8 +35,10 @@ _GROUPS = "The tables with bars, and vTrain's runs over two nodes: none of these
 _MEMORY = """Korthikanti et al. print what their formulas give, so that those rows check how bytes are
 counted. The peaks of the others were measured, as allocators or `nvidia-smi` report them; SAILOR's hold
 contexts and caches too, 1 to 4 GiB more than predicted in every run. Those of the zero-bubble paper are
-printed in whole GB; read as GiB, as torch reports, they are 7 % larger. Left out: torchtitan, whose
-selective recomputation repeats every second product of matrices, and runs on unlike nodes."""
+printed in whole GB; read as GiB, as torch reports, they are 7 % larger. torchtitan's peaks are some 20 GiB
+more than predicted on 8 chips as on 128: more than two copies of the logits in fp32 (8 GiB each) are missing,
+which torch's loss and its gradient keep where the model counts one. Left out: runs on unlike nodes and in
+fp8."""
 
 _MISSES = """All rows that are more than a tenth off, with what is known of the reason: *table* where a row
 contradicts its neighbours in the same table, *left out* for an effect that the model does not have,

@@ -110,7 +110,8 @@ class StackConstants(_Constants):
         stream_factor: How often operations that only read and write are done over, against kernels that read
             and write everything once.
         selective_products: Of a layer's products with weights, the share that selective recomputation runs
-            again, with all between them but fused attention. 0 where it runs the attention core again.
+            again, with all between them but fused attention; of the bytes it keeps what torch does where that
+            is every second (`dtk.workload.activations`). 0 where it runs the attention core again.
     """
 
     host_layer_s: Time

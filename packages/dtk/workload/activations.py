@@ -4,6 +4,14 @@ Each tensor that a layer keeps is counted, so that grouped heads, gated MLPs and
 GPT with a 4h MLP and dropout this gives the paper's table 2, s b h (10 + 24/t + 5 a s/(h t)) and so on. A
 gated MLP is taken to be fused, as in Megatron-LM: its activation keeps its two inputs and its output.
 
+Selective recomputation drops the attention core, as the paper has it, or follows torch's selective activation
+checkpointing as torchtitan sets it up (`apply_ac`): of the products with weights, in the order query, key,
+value, projection, gate, up, down, every second is run again, so that the outputs of key, projection and up
+are dropped, and with them all between the products. It keeps the layer's input, query, value, the output of
+fused attention with its log-sum-exp, the gate's output, and under sequence parallelism what the two
+reduce-scatters return. The last product's output, which no backward needs, is dropped by torch.compile; eager
+mode keeps it all the same where its turn is to be kept, which is not counted.
+
 It leaves out temporary buffers, the allocator's fragmentation and context parallelism.
 """
 
@@ -29,6 +37,7 @@ _LSE_BYTES: Final = 4
 _LOSS_BYTES: Final = 4
 
 Block = Literal["attention", "core", "ffn"]
+Selective = Literal["core", "products"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,8 @@ class ActivationSettings:
         attention_dropout: Whether the scores have dropout, with a mask of one byte each.
         hidden_dropout: Whether attention, MLP and embedding end in dropout, with a mask of one byte each.
         element_bytes: Bytes of an activation: 2 for fp16 and bf16.
+        selective: What selective recomputation runs again: the attention core, or every second product with
+            weights and all between them but fused attention.
     """
 
     micro_batch: int
@@ -56,6 +67,7 @@ class ActivationSettings:
     attention_dropout: bool = True
     hidden_dropout: bool = True
     element_bytes: int = 2
+    selective: Selective = "core"
 
     def __post_init__(self) -> None:
         for field in ("micro_batch", "sequence_tokens", "tensor_parallel", "element_bytes"):
@@ -122,8 +134,30 @@ def layer_activation_bytes(shape: TransformerShape, settings: ActivationSettings
         check_tensor_parallel(shape, settings.tensor_parallel)
         tokens = settings.micro_batch * settings.sequence_tokens
         return settings.element_bytes * (tokens * shape.hidden_size // settings.whole_ranks)
+    if settings.recomputation == "selective" and settings.selective == "products":
+        return sum(tensor.size_bytes for tensor in _beside_products(shape, settings))
     dropped = {"core"} if settings.recomputation == "selective" else set()
     return sum(t.size_bytes for t in kept_tensors(shape, settings) if t.block not in dropped)
+
+
+def _beside_products(shape: TransformerShape, settings: ActivationSettings) -> list[KeptTensor]:
+    """Return what a layer keeps where every second product with weights is run again."""
+    check_tensor_parallel(shape, settings.tensor_parallel)
+    tokens, element = settings.micro_batch * settings.sequence_tokens, settings.element_bytes
+    whole = element * (tokens * shape.hidden_size // settings.whole_ranks)
+    names = {"query", "value"}
+    if settings.flash_attention:
+        names |= {"projection's input", "log-sum-exp"}
+    inner = element * (tokens * shape.ffn_size // settings.tensor_parallel)
+    kept = [
+        KeptTensor("layer's input", "attention", whole),
+        *(tensor for tensor in _attention(shape, settings, tokens) if tensor.name in names),
+        KeptTensor("first MLP product's output", "ffn", inner),
+    ]
+    if settings.whole_ranks > 1:
+        kept.append(KeptTensor("attention's output after its reduce-scatter", "attention", whole))
+        kept.append(KeptTensor("MLP's output after its reduce-scatter", "ffn", whole))
+    return kept
 
 
 def in_flight_chunks(num_ranks: int, rank: int, num_chunks: int, num_microbatches: int) -> int:

@@ -1,7 +1,7 @@
 """A training run as the cost model sees it: model, batch, machine, software, layout and schedule."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal
 
@@ -13,7 +13,7 @@ from dtk.costmodel.profiles import Conditions, ModelProfile, find_profile
 from dtk.costmodel.roofline import Roofline
 from dtk.errors import InputError
 from dtk.hardware.model import Precision
-from dtk.workload.activations import ActivationSettings
+from dtk.workload.activations import ActivationSettings, Selective
 from dtk.workload.job import Layout, TrainingJob, check_layout
 from dtk.workload.states import Sharding
 from dtk.workload.transformer import TransformerShape
@@ -133,7 +133,8 @@ class TrainingRun:
     @cached_property
     def settings(self) -> ActivationSettings:
         """How a micro-batch is run."""
-        return self.job.activation_settings(self.layout)
+        selective: Selective = "products" if self.stack.selective_products else "core"
+        return replace(self.job.activation_settings(self.layout), selective=selective)
 
     @cached_property
     def roofline(self) -> Roofline:

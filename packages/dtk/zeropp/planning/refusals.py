@@ -124,6 +124,8 @@ def _check_rest(problem: PlanProblem) -> None:
     if pins.recomputation == "selective" and problem.flash_attention:
         hint = "none and full differ; or switch flash attention off"
         message = "recomputes what flash attention never keeps"
+        if problem.stack.selective_products:
+            message = "is not planned with flash attention, where it runs every second product again"
         raise InputError(message, field="recomputation", value="selective", hint=hint)
     if pins.recomputation == "full" and pins.split:
         message = (

@@ -92,7 +92,9 @@ def units(ranks: int, num_microbatches: int) -> tuple[int, ...]:
 
 
 def recomputations(problem: PlanProblem, *, keeping: bool = False) -> tuple[Recomputed, ...]:
-    """Return what may be computed again; with flash attention selective recomputation has nothing to do.
+    """Return what may be computed again; with flash attention none of the attention core is kept to drop.
+
+    That torch runs every second product again, flash attention or not, is not planned.
 
     Args:
         problem: What is planned.
