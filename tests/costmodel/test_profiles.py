@@ -209,6 +209,8 @@ def test_rows_of_several_conditions_make_several_profiles(tmp_path: Path) -> Non
         ({"part": "decoder"}, r"row 1: part"),
         ({"precision": "fp7"}, r"row 1: precision"),
         ({"colour": "red"}, r"row 1: colour"),
+        ({"backward_s": 0.0}, r"row 1: backward_s"),
+        ({"backward_s": None, "input_grad_s": 0.0, "weight_grad_s": 0.0}, r"row 1.*takes some time"),
         ({"input_grad_s": 1.0}, r"row 1.*either backward_s, or input_grad_s and weight_grad_s"),
         ({"backward_s": None}, r"row 1.*either backward_s, or input_grad_s and weight_grad_s"),
         ({"source": ""}, r"row 1: source"),

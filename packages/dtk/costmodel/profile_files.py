@@ -60,7 +60,7 @@ class _Row(pydantic.BaseModel):
     part: LayerPart = "layer"
     micro_batch: Count
     forward_s: Annotated[float, pydantic.Field(gt=0, lt=1e4)]
-    backward_s: Seconds | None = None
+    backward_s: Annotated[float, pydantic.Field(gt=0, lt=1e4)] | None = None
     input_grad_s: Seconds | None = None
     weight_grad_s: Seconds | None = None
     update_s: Seconds | None = None
@@ -71,6 +71,8 @@ class _Row(pydantic.BaseModel):
         parts = (self.input_grad_s, self.weight_grad_s)
         if (self.backward_s is None) == (None in parts) or (self.backward_s is not None and any(parts)):
             raise InputError("needs either backward_s, or input_grad_s and weight_grad_s")
+        if parts == (0.0, 0.0):
+            raise InputError("a backward pass takes some time", field="input_grad_s", value=0.0)
         return self
 
     def conditions(self, catalogue: Catalogue) -> Conditions:
