@@ -106,3 +106,10 @@ def test_gathers_of_the_backward_pass_share_nics_with_reductions(nodes: int) -> 
         stage_costs(run, stages).reduce_grad_ns, *collectives_ns(run, stages), strict=True
     ):
         assert charged == pytest.approx(reduce + (gather if nodes > 1 else 0), abs=1)
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp4", "int8"])
+def test_precisions_below_16_bits_are_refused(precision: Any) -> None:
+    with pytest.raises(InputError, match=f"precision: is not modelled yet .got '{precision}'"):
+        run_of({"data_parallel": 8}, precision=precision)
+    assert run_of({"data_parallel": 8}, precision="fp16").roofline.precision == "fp16"

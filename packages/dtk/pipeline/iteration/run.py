@@ -23,6 +23,8 @@ __all__ = ["FSDP", "ScheduleChoice", "TrainingRun"]
 FSDP: Final = "fsdp"
 """The schedule of a single stage that gathers layer by layer, micro-batch after micro-batch."""
 
+_BELOW_16_BITS: Final = frozenset({"fp8", "fp4", "int8"})
+
 _SPLITTING: Final = frozenset({"zb-h1", "zb-h2", "zb-v", "dualpipe-v", "zeropp"})
 
 
@@ -69,7 +71,7 @@ class TrainingRun:
             all (3), the last over groups of `sharding.ranks` that are replicated.
         schedule: The pipeline schedule.
         precision: Of the products' operands; by default 16 bits of the kind that the chip has, or fp32 with a
-            recipe of fp32.
+            recipe of fp32. Below 16 bits nothing is modelled.
         replicas_outermost: Whether replicas of a sharded group lie outside the pipeline.
         keep_last_chunk: Whether the last stage of all keeps its activations under full recomputation, as in
             the first author's implementation of ZeroPP: its backward follows its forward at once.
@@ -101,6 +103,10 @@ class TrainingRun:
             chips = f"the {self.machine.num_chips} chips of {self.machine.name}"
             message = f"makes {self.layout.num_ranks} ranks of {chips}"
             raise InputError(message, field="layout", value=_layout_text(self.layout))
+        if self.precision in _BELOW_16_BITS:
+            # Attention stays in 16 bits there, and the chips' shares are those of 16 bits.
+            hint = "bf16, fp16, tf32 or fp32"
+            raise InputError("is not modelled yet", field="precision", value=self.precision, hint=hint)
         uneven = self.layers_per_stage is not None
         check_layout(self.shape, self.job, self.layout, even_stages=not uneven)
         if self.layers_per_stage is not None and len(self.layers_per_stage) != self.layout.num_stages:
