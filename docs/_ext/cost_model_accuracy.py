@@ -45,8 +45,8 @@ contradicts its neighbours in the same table, *left out* for an effect that the 
 *software* for other software or hardware than the constants stand for, or *unexplained*. Figures of the
 tables in the reasons are checked by tests. Many rows with one reason stand together, by size."""
 
-_CONSTANTS = """Each stands in `dtk/costmodel/constants`; the attributes of `ChipConstants` and
-`StackConstants` in `dtk.costmodel.constants` say what each one is."""
+_CONSTANTS = """Each stands in `dtk/costmodel/constants`; the attributes of `ChipConstants`,
+`StackConstants` and `GeneralConstants` in `dtk.costmodel.constants` say what each one is."""
 
 
 def accuracy_pages() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Constants from files: each has an origin, and the fitted ones are counted."""
 
+import re
 from typing import Any
 
 import pydantic
@@ -11,6 +12,7 @@ from dtk.costmodel.constants import (
     StackConstants,
     chip_constants,
     count_fitted,
+    general_constants,
     stack_constants,
 )
 from dtk.errors import InputError
@@ -44,6 +46,15 @@ def test_only_what_was_fitted_counts() -> None:
     # Nobody has fitted the figures of a chip that nobody has measured.
     assert default.fitted == ()
     assert all(each.origin == "estimate" for each in default.origins.values())
+
+
+def test_what_holds_everywhere_has_origins_too() -> None:
+    general = general_constants()
+    assert (general.loss_bytes_per_logit, general.usable_memory_share) == (18, 0.95)
+    assert general.reserve_bytes == 2 * 2**30
+    assert general.fitted == ()
+    words = general.origins["loss_bytes_per_logit"].source
+    assert sum(map(int, re.findall(r"\((\d+)\)", words))) == general.loss_bytes_per_logit
 
 
 def test_unknown_software() -> None:

@@ -18,9 +18,11 @@ __all__ = [
     "DEFAULT_STACK",
     "ChipConstants",
     "Constant",
+    "GeneralConstants",
     "StackConstants",
     "chip_constants",
     "count_fitted",
+    "general_constants",
     "stack_constants",
 ]
 
@@ -127,6 +129,21 @@ class StackConstants(_Constants):
     selective_products: Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
+class GeneralConstants(_Constants):
+    """What is counted alike on every chip and with all software.
+
+    Attributes:
+        name: What to call the set.
+        loss_bytes_per_logit: What the loss reads and writes, forward and backward.
+        usable_memory_share: Of the device memory, what a rank may hold.
+        reserve_bytes: Context, communication buffers and library workspaces of a rank.
+    """
+
+    loss_bytes_per_logit: Annotated[int, pydantic.Field(ge=1, le=1000)]
+    usable_memory_share: Share
+    reserve_bytes: Annotated[int, pydantic.Field(ge=0, le=2**40)]
+
+
 def chip_constants(chip: str) -> ChipConstants:
     """Return the constants of a chip of the hardware catalogue; those named `default` if it has none."""
     sets = _chips()
@@ -150,6 +167,13 @@ def stack_constants(name: str = DEFAULT_STACK) -> StackConstants:
 def count_fitted(*sets: ChipConstants | StackConstants) -> int:
     """Return how many constants of these sets were fitted."""
     return sum(len(each.fitted) for each in sets)
+
+
+@cache
+def general_constants() -> GeneralConstants:
+    """Return what holds for every chip and all software."""
+    (only,) = _read(GeneralConstants, "general").values()
+    return only
 
 
 @cache

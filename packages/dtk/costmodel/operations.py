@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from dtk.costmodel.constants import general_constants
 from dtk.costmodel.roofline import Roofline
 from dtk.workload.activations import ActivationSettings
 from dtk.workload.flops import layer_flops
@@ -18,11 +19,6 @@ from dtk.workload.transformer import TransformerShape
 __all__ = ["OperationTime", "embedding_operations", "head_operations", "layer_operations"]
 
 Part = Literal["attention", "core", "ffn", "embedding", "head"]
-
-# Cross-entropy in fp32 over 16-bit logits, each logit: written and read (2 + 2), cast (4), searched for the
-# largest (4), exponentials written back (4 + 4), and the gradient written and read by the last product (less
-# than 2).
-_LOSS_BYTES_PER_LOGIT = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def head_operations(
     """Return the final norm, the product with the vocabulary and the loss on the last stage."""
     tokens = settings.micro_batch * settings.sequence_tokens
     rows = shape.padded_vocab_size(settings.tensor_parallel) / settings.tensor_parallel
-    loss_s = roofline.stream_s(_LOSS_BYTES_PER_LOGIT * tokens * rows, 8)
+    loss_s = roofline.stream_s(general_constants().loss_bytes_per_logit * tokens * rows, 8)
     projection = (
         [_linear(roofline, "projection out", "head", tokens, shape.embedding_size, shape.hidden_size)]
         if shape.embedding_size != shape.hidden_size

@@ -9,7 +9,7 @@ import pytest
 from dtk.costmodel.machine import machine_of
 from dtk.costmodel.measurements import MeasuredMemory, megatron_memory
 from dtk.pipeline.iteration import Estimate, ScheduleChoice, TrainingRun, estimate
-from dtk.pipeline.iteration.memory import RESERVE_BYTES
+from dtk.pipeline.iteration.memory import reserve_bytes
 from dtk.pipeline.iteration.published import described
 from dtk.workload import Layout, TrainingJob, load_shape
 from dtk.workload.activations import in_flight_chunks, layer_activation_bytes
@@ -131,7 +131,7 @@ def test_memory_by_what_it_is_for(run: Any) -> None:
         parts = (memory.states_bytes, memory.schedule_bytes, memory.working_bytes, memory.reserve_bytes)
         assert memory.total_bytes == sum(parts)
         assert min(parts) >= 0
-        assert memory.reserve_bytes == RESERVE_BYTES
+        assert memory.reserve_bytes == reserve_bytes()
     assert found.fits == (found.peak_bytes <= found.limit_bytes)
     assert found.limit_bytes < run.machine.chip.memory_bytes
 

@@ -1,8 +1,8 @@
 """What each rank of a run holds at its peak: model states, what the schedule makes it hold, the rest."""
 
 from dataclasses import dataclass
-from typing import Final
 
+from dtk.costmodel.constants import general_constants
 from dtk.costmodel.machine import Machine
 from dtk.pipeline.iteration.run import TrainingRun
 from dtk.pipeline.iteration.stages import StageTime, kept_parameters
@@ -12,20 +12,14 @@ from dtk.workload.activations import rank_activation_bytes
 from dtk.workload.states import state_bytes
 
 __all__ = [
-    "RESERVE_BYTES",
     "RankMemory",
     "memory_limit_bytes",
     "rank_memories",
+    "reserve_bytes",
     "states_bytes",
     "usable_bytes",
     "working_bytes",
 ]
-
-RESERVE_BYTES: Final = 2 * 2**30
-"""Context, communication buffers and library workspaces of a rank."""
-
-_USABLE_SHARE: Final = 0.95
-"""Of the device memory; drivers keep some, and the allocator cannot use every hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +37,7 @@ class RankMemory:
     states_bytes: int
     schedule_bytes: int
     working_bytes: int
-    reserve_bytes: int = RESERVE_BYTES
+    reserve_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -58,7 +52,12 @@ def memory_limit_bytes(run: TrainingRun) -> int:
 
 def usable_bytes(machine: Machine) -> int:
     """Return what a rank may hold of its chip's memory."""
-    return int(machine.chip.memory_bytes * _USABLE_SHARE)
+    return int(machine.chip.memory_bytes * general_constants().usable_memory_share)
+
+
+def reserve_bytes() -> int:
+    """Return what context, communication buffers and library workspaces of a rank hold."""
+    return general_constants().reserve_bytes
 
 
 def rank_memories(
@@ -70,6 +69,7 @@ def rank_memories(
             sum(states_bytes(run, stages[stage]) for stage in own),
             simulation.peak_bytes[rank],
             working_bytes(run, last=len(stages) - 1 in own),
+            reserve_bytes(),
         )
         for rank, own in enumerate(schedule.stages_of_rank)
     )

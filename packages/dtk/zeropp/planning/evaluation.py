@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from dtk.pipeline.costs import StageCosts
 from dtk.pipeline.iteration.estimate import Estimate, estimate_stages
-from dtk.pipeline.iteration.memory import RESERVE_BYTES, states_bytes, working_bytes
+from dtk.pipeline.iteration.memory import reserve_bytes, states_bytes, working_bytes
 from dtk.pipeline.iteration.run import TrainingRun
 from dtk.pipeline.iteration.stages import StageTime, stage_costs, stage_times
 from dtk.zeropp.planning.candidate import Candidate
@@ -161,7 +161,7 @@ def _shared(candidate: Candidate, run: TrainingRun, stages: tuple[StageTime, ...
         run.num_microbatches,
         max(sum(costs.optimizer_ns[stage] for stage in each) for each in own),
         tuple(
-            RESERVE_BYTES + extra + sum(states[stage] for stage in each)
+            reserve_bytes() + extra + sum(states[stage] for stage in each)
             for each, extra in zip(own, working, strict=True)
         ),
         tuple(

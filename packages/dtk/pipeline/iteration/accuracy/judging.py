@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
-from dtk.costmodel.constants import ChipConstants, StackConstants
+from dtk.costmodel.constants import ChipConstants, GeneralConstants, StackConstants, general_constants
 from dtk.pipeline.iteration.accuracy.sets import Bar, JudgedSet, judged_sets
 from dtk.pipeline.iteration.published import Comparison, compare
 
@@ -114,7 +114,7 @@ class SetAccuracy:
     @cached_property
     def constants(self) -> tuple[UsedConstant, ...]:
         """What its predictions rest on, each constant once."""
-        used: set[UsedConstant] = set()
+        used = set(_constants(general_constants()))
         for each in self.comparisons:
             run = each.estimated.run
             used.update(_constants(run.machine.constants), _constants(run.stack))
@@ -151,7 +151,7 @@ def judge_all() -> tuple[SetAccuracy, ...]:
     return tuple(judge(each) for each in judged_sets())
 
 
-def _constants(used: ChipConstants | StackConstants) -> tuple[UsedConstant, ...]:
+def _constants(used: ChipConstants | StackConstants | GeneralConstants) -> tuple[UsedConstant, ...]:
     return tuple(
         UsedConstant(used.name, name, getattr(used, name), origin.origin, origin.source)
         for name, origin in used.origins.items()
