@@ -28,7 +28,8 @@ each. Nothing was fitted to any other table. Errors are those of an iteration's 
 measured, less one."""
 
 _BARS = """What the model is meant to reach, and what it does. The last columns count the constants that
-each row rests on by their origin; one of the fitted ones is a choice between two."""
+each row rests on by their origin; one of the fitted ones is a choice between two. Borrowed are estimates that
+were fitted for another chip or other software, and are taken over."""
 
 _GROUPS = "The tables with bars, and vTrain's runs over two nodes: none of these rows was fitted."
 

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _ERRORS = ("rows", "mean", "median, signed", "worst")
-_ORIGINS = ("fitted", "published", "estimates")
+_ORIGINS = ("fitted", "published", "estimates", "of these borrowed")
 _LISTED = 8
 """Rows with one reason, beyond which they are grouped by size."""
 
@@ -60,7 +60,7 @@ def bars(accuracies: Iterable[SetAccuracy], memory: Iterable[MemoryAccuracy]) ->
     for table in memory:
         if table.at_most is not None:
             figures = _percent(table.at_most), _percent(table.mean, 2), _met(table.mean <= table.at_most)
-            rows.append((table.title, str(len(table.rows)), "mean error", *figures, "0", "0", "0"))
+            rows.append((table.title, str(len(table.rows)), "mean error", *figures, "0", "0", "0", "0"))
     return _table(rows)
 
 
@@ -196,7 +196,10 @@ def constants(accuracies: Iterable[SetAccuracy]) -> str:
     rows = [("of", "constant", "value", "origin", "source")]
     for constant in sorted(used):
         value = str(constant.value).lower() if isinstance(constant.value, bool) else f"{constant.value:g}"
-        rows.append((constant.owner, f"`{constant.name}`", value, constant.origin, constant.source))
+        origin = constant.origin
+        if constant.borrowed_from:
+            origin += f", borrowed from {constant.borrowed_from}"
+        rows.append((constant.owner, f"`{constant.name}`", value, origin, constant.source))
     return _table(rows)
 
 
@@ -205,7 +208,8 @@ def _met(passed: bool) -> str:
 
 
 def _counts(accuracy: SetAccuracy) -> tuple[str, ...]:
-    return tuple(str(accuracy.num_constants(origin)) for origin in ("fitted", "published", "estimate"))
+    counts = [accuracy.num_constants(origin) for origin in ("fitted", "published", "estimate")]
+    return tuple(map(str, (*counts, accuracy.num_borrowed)))
 
 
 def _error_cells(error: GroupError) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ def test_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(data["runners_up"]) == 2
     assert [row["method"] for row in data["rivals"]] == ["3d", "fsdp"]
     assert data["problem"]["chips"] == 8
+    assert len(data["problem"]["fitted_constants"]) == 13
+    assert data["problem"]["borrowed_constants"] == []
     parts = data["best"]["time_s_by_part"]
     assert sum(parts.values()) == pytest.approx(data["best"]["iteration_s"], rel=1e-4)
     assert sum(data["best"]["memory_bytes_by_part"].values()) == data["best"]["peak_bytes"]

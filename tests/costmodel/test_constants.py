@@ -11,6 +11,7 @@ from dtk.costmodel.constants import (
     ChipConstants,
     StackConstants,
     chip_constants,
+    count_borrowed,
     count_fitted,
     general_constants,
     stack_constants,
@@ -46,6 +47,34 @@ def test_only_what_was_fitted_counts() -> None:
     # Nobody has fitted the figures of a chip that nobody has measured.
     assert default.fitted == ()
     assert all(each.origin == "estimate" for each in default.origins.values())
+
+
+def test_values_that_were_fitted_for_others_are_called_borrowed() -> None:
+    a100, megatron, torch = (
+        chip_constants("A100-SXM-80GB"),
+        stack_constants("megatron"),
+        stack_constants("torch-fsdp2"),
+    )
+    assert a100.borrowed == megatron.borrowed == ()
+    for chip in ("a chip of one's own", "V100-SXM-32GB", "RTX-3090"):
+        borrower = chip_constants(chip)
+        assert set(borrower.borrowed) == set(a100.fitted)
+        assert all(getattr(borrower, name) == getattr(a100, name) for name in borrower.borrowed)
+        assert {borrower.origins[name].borrowed_from for name in borrower.borrowed} == {"a100"}
+    assert set(torch.borrowed) == set(megatron.fitted)
+    assert count_borrowed(chip_constants("MI300X"), torch) == 1 + len(megatron.fitted)
+    assert chip_constants("MI300X").borrowed == ("kernel_s",)
+    assert chip_constants("H100-SXM-96GB").fitted == ("matmul_share",)
+
+
+@pytest.mark.parametrize("name", ["a100", "default", "h100", "gh200", "b200", "mi300x", "v100", "rtx"])
+def test_whatever_equals_a_fitted_value_says_so(name: str) -> None:
+    """No chip has a value of the A100's that was fitted, without saying where it comes from."""
+    a100 = chip_constants("A100-SXM-80GB")
+    each = next(found for chip in [*CHIPS, "none"] if (found := chip_constants(chip)).name == name)
+    for constant in a100.fitted:
+        if getattr(each, constant) == getattr(a100, constant):
+            assert constant in {*each.fitted, *each.borrowed}
 
 
 def test_what_holds_everywhere_has_origins_too() -> None:

@@ -1,7 +1,8 @@
 """What chips and training software reach of their limits: constants from files, each with its source.
 
 A constant is either known (a publication, a data sheet, the definition of a method), fitted to published
-measurements, or an estimate. `count_fitted` says how many of the second kind a prediction rests on.
+measurements, or an estimate. `count_fitted` says how many of the second kind a prediction rests on,
+`count_borrowed` how many estimates are values that were fitted for another chip or other software.
 """
 
 import tomllib
@@ -21,6 +22,7 @@ __all__ = [
     "GeneralConstants",
     "StackConstants",
     "chip_constants",
+    "count_borrowed",
     "count_fitted",
     "general_constants",
     "stack_constants",
@@ -41,12 +43,14 @@ class Constant(pydantic.BaseModel):
     Attributes:
         origin: Taken from a publication, fitted to published measurements, or estimated.
         source: Which publication, which measurements, or what the estimate rests on.
+        borrowed_from: Of an estimate that is the value fitted for another set, that set.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     origin: Origin
     source: Annotated[str, pydantic.Field(min_length=1)]
+    borrowed_from: str | None = None
 
 
 class _Constants(pydantic.BaseModel):
@@ -66,6 +70,11 @@ class _Constants(pydantic.BaseModel):
     def fitted(self) -> tuple[str, ...]:
         """The constants that were fitted."""
         return tuple(name for name, constant in self.origins.items() if constant.origin == "fitted")
+
+    @property
+    def borrowed(self) -> tuple[str, ...]:
+        """The estimates that are values fitted for another set."""
+        return tuple(name for name, constant in self.origins.items() if constant.borrowed_from)
 
 
 class ChipConstants(_Constants):
@@ -169,6 +178,11 @@ def count_fitted(*sets: ChipConstants | StackConstants) -> int:
     return sum(len(each.fitted) for each in sets)
 
 
+def count_borrowed(*sets: ChipConstants | StackConstants) -> int:
+    """Return how many estimates of these sets are values that were fitted for another set."""
+    return sum(len(each.borrowed) for each in sets)
+
+
 @cache
 def general_constants() -> GeneralConstants:
     """Return what holds for every chip and all software."""
@@ -192,6 +206,13 @@ def _read(kind: type[ConstantsT], table: str) -> dict[str, ConstantsT]:
     raw: dict[str, dict[str, Any]] = {}
     for entry in tomllib.loads(text)[table]:
         base = raw.get(entry.pop("like", ""), {})
-        origins = dict(base.get("origins", {})) | entry.pop("origins", {})
+        own = entry.pop("origins", {})
+        for name, origin in own.items():
+            # A value that is taken over with another label stays one that was fitted.
+            before = base.get("origins", {}).get(name, {})
+            if origin["origin"] == "estimate" and name not in entry:
+                lender = base["name"] if before.get("origin") == "fitted" else before.get("borrowed_from")
+                origin["borrowed_from"] = lender
+        origins = dict(base.get("origins", {})) | own
         raw[entry["name"]] = {**base, **entry, "origins": origins}
     return {name: validate(kind, values) for name, values in raw.items()}

@@ -167,4 +167,5 @@ def _problem_data(problem: PlanProblem) -> dict[str, Any]:
         "profiles": sorted({profile.source for profile in problem.profiles}),
         "limit_bytes": problem.limit_bytes,
         "fitted_constants": [*machine.constants.fitted, *problem.stack.fitted],
+        "borrowed_constants": [*machine.constants.borrowed, *problem.stack.borrowed],
     }

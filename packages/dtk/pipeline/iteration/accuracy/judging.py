@@ -70,6 +70,7 @@ class UsedConstant:
         value: It.
         origin: `fitted`, `published` or `estimate`.
         source: Where it comes from.
+        borrowed_from: Of an estimate that was fitted for another set, that set; else empty.
     """
 
     owner: str
@@ -77,6 +78,7 @@ class UsedConstant:
     value: float
     origin: str
     source: str
+    borrowed_from: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ class SetAccuracy:
         """Return how many of them are `fitted`, `published` or `estimate`."""
         return sum(constant.origin == origin for constant in self.constants)
 
+    @property
+    def num_borrowed(self) -> int:
+        """How many estimates are values that were fitted for another chip or other software."""
+        return sum(bool(constant.borrowed_from) for constant in self.constants)
+
     def grouped(self, key: Callable[[Comparison], KeyT]) -> dict[KeyT, GroupError]:
         """Return the errors of rows with the same key, by size, ranks or depth of the pipeline."""
         groups: dict[KeyT, list[Comparison]] = {}
@@ -153,6 +160,13 @@ def judge_all() -> tuple[SetAccuracy, ...]:
 
 def _constants(used: ChipConstants | StackConstants | GeneralConstants) -> tuple[UsedConstant, ...]:
     return tuple(
-        UsedConstant(used.name, name, getattr(used, name), origin.origin, origin.source)
+        UsedConstant(
+            used.name,
+            name,
+            getattr(used, name),
+            origin.origin,
+            origin.source,
+            origin.borrowed_from or "",
+        )
         for name, origin in used.origins.items()
     )
