@@ -184,3 +184,14 @@ def test_ctrl_c_keeps_the_best_so_far() -> None:
     if out:
         document = json.loads(out)
         assert document["status"] in {"interrupted", "error"}
+
+
+def test_a_host_that_was_fitted_on_other_machines_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--model", "gpt3-125m", "--global-batch", "16", "--sequence-tokens", "512", "--rivals", "none"]
+    code, out, _ = plan(capsys, *small, "--cluster", "DGX-H100x1", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert any("zeropp: the host sets the pace" in each for each in document["warnings"])
+    assert len(document["data"]["best"]["warnings"]) == 1
+    assert "H100" in document["data"]["best"]["warnings"][0]
+    assert json.loads(plan(capsys, *small, "--cluster", "DGX-A100x1", "--json")[1])["warnings"] == []

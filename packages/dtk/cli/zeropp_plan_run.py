@@ -1,5 +1,6 @@
 """What `dtk zeropp plan` does once its options are known."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,13 +26,15 @@ from dtk.zeropp.planning.document import plan_data
 from dtk.zeropp.planning.export import export_plan
 from dtk.zeropp.planning.planner import Plan
 from dtk.zeropp.planning.planner import plan as make_plan
-from dtk.zeropp.planning.problem import PlanProblem
+from dtk.zeropp.planning.problem import ZEROPP, PlanProblem
 from dtk.zeropp.planning.reasons import MEMORY_NAMES, TIME_NAMES, memory_parts, time_parts
 from dtk.zeropp.planning.request import make_problem
 from dtk.zeropp.planning.search import Progress
 from dtk.zeropp.planning.traffic import unit_condition
 
 __all__ = ["data", "describe", "nothing_found", "prepare", "save", "search", "show", "show_check"]
+
+_log = logging.getLogger(__name__)
 
 _PLAN_NAMES = (
     "P",
@@ -65,13 +68,28 @@ def search(problem: PlanProblem, settings: PlanConfig, output: Output) -> Plan:
     """Search, and tell how far it is."""
     output.say(f"{describe_problem(problem)}; Ctrl-C ends the search and keeps the best so far")
     with _telling(output) as tell:
-        return make_plan(
+        found = make_plan(
             problem,
             rivals=settings.rivals,
             runners_up=settings.runners_up,
             time_budget_s=settings.time_budget_s,
             progress=tell,
         )
+    _warn(found)
+    return found
+
+
+def _warn(found: Plan) -> None:
+    """Log what to think about before the figures are relied on, with the methods that it concerns."""
+    firsts = {
+        name: each.best[0] for name, each in {ZEROPP: found.search, **found.rivals}.items() if each.best
+    }
+    concerned: dict[str, list[str]] = {}
+    for name, first in firsts.items():
+        for warning in first.estimate.warnings:
+            concerned.setdefault(warning, []).append(name)
+    for warning, names in concerned.items():
+        _log.warning("%s: %s", ", ".join(names), warning)
 
 
 @contextmanager

@@ -7,10 +7,13 @@ from typing import Any
 import hypothesis
 import pytest
 
+from dtk.costmodel.constants import Constant, StackConstants, stack_constants
+from dtk.costmodel.machine import machine_of
 from dtk.pipeline.action import Kind
-from dtk.pipeline.iteration import Estimate, ScheduleChoice, estimate
+from dtk.pipeline.iteration import Estimate, ScheduleChoice, TrainingRun, estimate
 from dtk.pipeline.iteration.run import FSDP
 from dtk.pipeline.simulate import simulate
+from dtk.workload import Layout, TrainingJob, load_shape
 from dtk.workload.flops import model_flops
 from dtk.workload.parameters import count_parameters
 from tests.costmodel.machines import chip_of, machine_of_figures
@@ -161,3 +164,24 @@ def test_a_single_rank_without_collectives_is_the_sum_of_its_passes(run: Any) ->
     costs = found.costs
     once = sum(costs.forward_ns) + sum(costs.input_grad_ns) + sum(costs.weight_grad_ns)
     assert found.simulation.makespan_ns == found.run.num_microbatches * once + sum(costs.optimizer_ns)
+
+
+def test_a_host_that_was_fitted_on_other_machines_is_warned_of() -> None:
+    """Layers of a small model over 8 ranks are over before the host has launched the next."""
+
+    def found(cluster: str, stack: StackConstants, model: str = "gpt3-1.3b", **sizes: int) -> Estimate:
+        job = TrainingJob(global_batch=8, sequence_tokens=1024, **sizes)
+        layout = Layout(tensor_parallel=8)
+        return estimate(TrainingRun(load_shape(model), job, layout, machine_of(cluster), stack))
+
+    megatron = stack_constants()
+    (warning,) = found("DGX-H100x1", megatron).warnings
+    assert warning.startswith("the host sets the pace of layers: a pass takes at least the 1.04 ms")
+    assert "those of H100-SXM-80GB may" in warning
+    assert found("DGX-H100x1", stack_constants("torch-fsdp2")).warnings
+    # It was fitted there; the chip sets the pace; or the host of that very machine was measured.
+    assert found("DGX-A100x1", megatron).warnings == ()
+    assert found("DGX-H100x1", megatron, "gpt3-175b", micro_batch=8).warnings == ()
+    own = Constant(origin="estimate", source="measured here")
+    measured = megatron.model_copy(update={"origins": {**megatron.origins, "host_layer_s": own}})
+    assert found("DGX-H100x1", measured).warnings == ()

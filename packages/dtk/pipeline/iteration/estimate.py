@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Final
 
+from dtk.costmodel.constants import chip_constants
 from dtk.errors import InputError
 from dtk.pipeline.action import Action, Kind
 from dtk.pipeline.costs import StageCosts
@@ -20,6 +22,10 @@ from dtk.pipeline.simulate.result import Simulation
 from dtk.workload.flops import model_flops
 
 __all__ = ["Estimate", "estimate", "estimate_stages", "make_run_schedule"]
+
+
+_HOST_OF: Final = "A100-SXM-80GB"
+"""The chip on whose machines the host's launches were fitted."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,22 @@ class Estimate:
     schedule: Schedule
     simulation: Simulation
     memory: tuple[RankMemory, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to think about before the figures are relied on."""
+        stack, chip = self.run.stack, self.run.machine.chip.name
+        host = stack.origins["host_layer_s"]
+        known = chip in chip_constants(_HOST_OF).chips or not (host.borrowed_from or host.origin == "fitted")
+        if known or not any(stage.host_bound for stage in self.stages):
+            return ()
+        launch = f"{stack.host_layer_s * 1e3:.2f} ms"
+        text = (
+            f"the host sets the pace of layers: a pass takes at least the {launch} of launches that were "
+            f"fitted on A100 machines of 2023, and those of {chip} may have faster hosts; measured times of "
+            "layers know better"
+        )
+        return (text,)
 
     @property
     def basis(self) -> str:

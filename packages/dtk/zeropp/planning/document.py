@@ -70,6 +70,7 @@ def row_data(method: str, evaluated: Evaluated) -> dict[str, Any]:
         "peak_bytes": estimate.peak_bytes,
         "limit_bytes": evaluated.limit_bytes,
         "traffic_bytes": asdict(most_traffic(estimate)),
+        "warnings": list(estimate.warnings),
     }
 
 
