@@ -39,7 +39,8 @@ def test_every_reason_and_every_constant_is_on_the_page(pages: Mapping[str, str]
     for owner in (*CHIPS, *STACKS):
         for name, origin in owner.origins.items():
             line = next(line for line in page.splitlines() if line.startswith(f"| {owner.name} | `{name}` |"))
-            assert line.endswith(f"| {origin.origin} | {origin.source} |")
+            borrowed = f", borrowed from {origin.borrowed_from}" if origin.borrowed_from else ""
+            assert line.endswith(f"| {origin.origin}{borrowed} | {origin.source} |")
     assert CALCULON.source in page
 
 
