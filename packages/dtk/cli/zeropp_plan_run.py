@@ -30,6 +30,7 @@ from dtk.zeropp.planning.problem import ZEROPP, PlanProblem
 from dtk.zeropp.planning.reasons import MEMORY_NAMES, TIME_NAMES, memory_parts, time_parts
 from dtk.zeropp.planning.request import make_problem
 from dtk.zeropp.planning.search import Progress
+from dtk.zeropp.planning.stock import stock_data
 from dtk.zeropp.planning.traffic import unit_condition
 
 __all__ = ["data", "describe", "nothing_found", "prepare", "save", "search", "show", "show_check"]
@@ -276,7 +277,8 @@ def save(folder: Path, document: dict[str, Any], plan: Plan, settings: PlanConfi
     best = plan.best
     try:
         resolved = {"settings": settings.model_dump(mode="json"), "environment": capture_environment()}
-        write_json(folder, "plan.json", document | resolved)
+        stock = {} if best is None else {"torchtitan": stock_data(best)}
+        write_json(folder, "plan.json", document | stock | resolved)
         if best is not None:
             export_plan(best, folder, title=describe_plan(best))
     except OSError as error:

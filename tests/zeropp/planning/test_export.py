@@ -8,9 +8,10 @@ from dtk.pipeline.action import Kind
 from dtk.pipeline.text import schedule_from_text
 from dtk.pipeline.validate import validate
 from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
-from dtk.zeropp.planning.export import compute_schedule, export_plan
+from dtk.zeropp.planning.export import export_plan
 from dtk.zeropp.planning.methods import METHODS
 from dtk.zeropp.planning.problem import Pins
+from dtk.zeropp.planning.stock import compute_schedule
 from dtk.zeropp.planning.torchtitan import recipe_python, recipe_toml
 from tests.zeropp.planning.problems import small_problem
 

@@ -8,12 +8,24 @@ reduces as it sees fit. What torchtitan has no key for is said in comments.
 
 from typing import Final
 
+from dtk.workload.transformer import TransformerShape
 from dtk.zeropp.planning.evaluation import Evaluated
+from dtk.zeropp.planning.stock import TORCH_ACTIVE_STAGES, gib, stock_memory
 
 __all__ = ["recipe_python", "recipe_toml"]
 
 _TOML_KEYS: Final = "torchtitan 0.2 (torchtitan/config/job_config.py)"
 _PYTHON_KEYS: Final = "torchtitan's main at commit 15e24313"
+
+_FILL_IN: Final = "FILL_IN"
+_FLAVORS: Final = {
+    # layers, hidden size, heads, key and value heads, inner size of the MLP, vocabulary
+    (32, 4096, 32, 8, 14336, 128256): "8B",
+    (80, 8192, 64, 8, 28672, 128256): "70B",
+    (126, 16384, 128, 8, 53248, 128256): "405B",
+}
+_PYTHON_FLAVORS: Final = frozenset({"8B", "70B"})
+"""Those that torchtitan's main branch has a recipe for."""
 
 
 def recipe_toml(evaluated: Evaluated, csv_name: str) -> str:
@@ -23,13 +35,12 @@ def recipe_toml(evaluated: Evaluated, csv_name: str) -> str:
     micro_batch = evaluated.candidate.micro_batch
     return f"""# Job configuration for {_TOML_KEYS}: torchrun ... --job.config_file THIS_FILE
 {_comments(evaluated)}
+{_stock_comments(evaluated, limit_is_set=False)}
 [job]
 description = "ZeroPP plan for {evaluated.estimate.run.shape.name}"
 
 [model]
-# The model of the plan is {evaluated.estimate.run.shape.name}: name torchtitan's own of the same sizes.
-name = "llama3"
-flavor = "8B"
+{_toml_model(evaluated.estimate.run.shape)}
 
 [training]
 local_batch_size = {share}
@@ -62,12 +73,12 @@ def recipe_python(evaluated: Evaluated, csv_name: str) -> str:
     return f'''# Configuration for {_PYTHON_KEYS}: put it beside its CSV on the import path, then
 # MODULE=torchtitan_recipe CONFIG=zeropp NGPU=... ./run_train.sh
 {_comments(evaluated)}
+{_stock_comments(evaluated, limit_is_set=True)}
 from pathlib import Path
 
 {imported}from torchtitan.trainer import Trainer
 
-# The model of the plan is {run.shape.name}: take torchtitan's own recipe of the same sizes.
-from torchtitan_recipes.models.llama3 import llama3_8b as base
+{_python_model(run.shape)}
 
 
 def zeropp() -> Trainer.Config:
@@ -83,6 +94,63 @@ def zeropp() -> Trainer.Config:
     parallelism.pp_max_unsharded_active_stages = {candidate.schedule.resident_chunks}
     return config
 '''
+
+
+def _flavor(shape: TransformerShape) -> str | None:
+    """Return what torchtitan calls a Llama 3 of these sizes."""
+    sizes = shape.num_layers, shape.hidden_size, shape.num_heads, shape.num_kv_heads
+    is_llama = shape.family == "llama" and not (shape.tied_embeddings or shape.qkv_bias or shape.qk_norm)
+    return _FLAVORS.get((*sizes, shape.ffn_size, shape.vocab_size)) if is_llama else None
+
+
+def _toml_model(shape: TransformerShape) -> str:
+    if (flavor := _flavor(shape)) is not None:
+        return f'name = "llama3"\nflavor = "{flavor}"'
+    return f'{_sizes(shape)}\nname = "{_FILL_IN}"\nflavor = "{_FILL_IN}"'
+
+
+def _python_model(shape: TransformerShape) -> str:
+    flavor = _flavor(shape)
+    if flavor in _PYTHON_FLAVORS:
+        return f"from torchtitan_recipes.models.llama3 import llama3_{flavor.lower()} as base"
+    # No such module: the recipe stops there until somebody names one.
+    return f"{_sizes(shape)}\nfrom {_FILL_IN} import {_FILL_IN} as base"
+
+
+def _sizes(shape: TransformerShape) -> str:
+    """Return a comment that says what a model for the recipe must be."""
+    mlp = "a gated MLP" if shape.gated else "an MLP"
+    heads = f"{shape.num_heads} heads of {shape.head_dim}, {shape.num_kv_heads} key and value heads"
+    lines = [
+        f"{_FILL_IN}: torchtitan has no recipe for {_one_line(shape.name)}. Define a model of its sizes,",
+        f"and name it here: {shape.num_layers} layers, hidden size {shape.hidden_size}, {heads},",
+        f"{mlp} of inner size {shape.ffn_size}, {shape.vocab_size} tokens.",
+    ]
+    return "\n".join(f"# {line}" for line in lines)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _stock_comments(evaluated: Evaluated, *, limit_is_set: bool) -> str:
+    """Return what stock torch holds, which is not what the plan does."""
+    stock = stock_memory(evaluated)
+    held_bytes = stock.least_bytes if limit_is_set else stock.default_bytes
+    held = f"{gib(held_bytes)} ({held_bytes} bytes, simulated)"
+    lines = [
+        f"Memory of the fullest rank: {gib(stock.plan_bytes)} in the plan; under stock torch {held},",
+        f"of {gib(stock.limit_bytes)}. Stock torch reduces a stage's gradients only after its last",
+        "micro-batch: all stages of a rank stay unreduced together.",
+    ]
+    if not limit_is_set:
+        lines.append(
+            f"It gathers up to {TORCH_ACTIVE_STAGES} stages of a rank at once where the plan gathers "
+            f"{stock.active_stages}; these releases have no key for that."
+        )
+    if held_bytes > stock.limit_bytes:
+        lines.append("THIS DOES NOT FIT: plan with fewer stages on a rank (more --pp), or more chips.")
+    return "\n".join(f"# {line}" for line in lines)
 
 
 def _share(evaluated: Evaluated) -> int:
