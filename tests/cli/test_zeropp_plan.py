@@ -195,3 +195,20 @@ def test_a_host_that_was_fitted_on_other_machines_is_warned_of(capsys: pytest.Ca
     assert len(document["data"]["best"]["warnings"]) == 1
     assert "H100" in document["data"]["best"]["warnings"][0]
     assert json.loads(plan(capsys, *small, "--cluster", "DGX-A100x1", "--json")[1])["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("config.json", '{"model_type": "llama", "num_hidden_layers": 2}', "hidden_size: is missing"),
+        ("model.toml", "family = 'gpt'\nnum_layers = 0", "num_layers: must be greater"),
+    ],
+)
+def test_errors_of_a_models_file_name_it_and_no_option(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, key: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    code, _, err = plan(capsys, "--model", str(file), *JOB)
+    assert code == 2
+    assert f"--model: {file}: {key}" in err

@@ -113,20 +113,45 @@ def test_a_window_is_ignored_aloud(caplog: pytest.LogCaptureFixture) -> None:
         ({"model_type": ["llama"]}, "model_type"),
         ({"model_type": "llama"}, "num_hidden_layers: is missing"),
         ({"model_type": "llama"} | LLAMA | {"hidden_size": "48"}, "hidden_size: must be a valid integer"),
-        ({"model_type": "llama"} | LLAMA | {"num_attention_heads": True}, "num_heads: must be a number"),
+        (
+            {"model_type": "llama"} | LLAMA | {"num_attention_heads": True},
+            "num_attention_heads: must be a number",
+        ),
         (
             {"model_type": "llama"} | LLAMA | {"num_key_value_heads": 4},
-            r"num_kv_heads \(4\) must divide num_heads \(6\)",
+            r"num_key_value_heads \(4\) must divide num_attention_heads \(6\)",
         ),
         ({"model_type": "llama"} | LLAMA | {"hidden_size": 0}, "hidden_size"),
         ({"model_type": "llama"} | LLAMA | {"hidden_size": 10**40}, "hidden_size"),
         ({"model_type": "gpt2", "add_cross_attention": True} | GPT2, "cross attention"),
+        ({"model_type": "qwen2", "num_experts": 60} | LLAMA, "num_experts: experts are not described"),
+        ({"model_type": "qwen2", "n_routed_experts": 8} | LLAMA, "n_routed_experts: experts"),
+        ({"model_type": "llama", "num_local_experts": [8]} | LLAMA, "num_local_experts: experts"),
+        ({"model_type": "gpt2"} | GPT2 | {"n_layer": 0}, "^n_layer: must be greater"),
         (7, "must be a configuration or a dictionary"),
     ],
 )
 def test_what_is_refused(config: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         shape_from_config(config)
+
+
+def test_one_expert_is_a_dense_model() -> None:
+    config = {"model_type": "llama", "num_local_experts": 1, "num_experts": None} | LLAMA
+    assert shape_from_config(config) == shape_from_config({"model_type": "llama"} | LLAMA)
+
+
+def test_quantization_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    shape_from_config({"model_type": "llama", "quantization_config": {"bits": 4}} | LLAMA)
+    assert "quantization_config is ignored" in caplog.text
+
+
+def test_errors_name_the_file_and_its_own_key(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama"} | LLAMA | {"num_hidden_layers": -1}))
+    with pytest.raises(InputError) as caught:
+        shape_from_config_file(file)
+    assert caught.value.field == f"model: {file}: num_hidden_layers"
 
 
 @pytest.mark.parametrize(

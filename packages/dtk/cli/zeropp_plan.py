@@ -157,6 +157,8 @@ def _naming_options() -> Iterator[None]:
         field = error.field or ""
         if field.startswith("--file"):
             field = field.replace("--file", "--hardware", 1)
+        elif field.startswith("model: "):
+            field = f"--{field}"
         elif field in {"chip", "node", "link"}:
             field = f"--cluster: {field}"
         elif field and not field.startswith("--"):

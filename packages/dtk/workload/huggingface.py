@@ -2,11 +2,13 @@
 
 A `config.json` is read as data; a configuration object is asked for its dictionary. What a file leaves out
 has the default of the library's own class where that is a switch, and is an error where it is a size. Dropout
-is ignored, an attention window too (with a warning); other types of model, experts among them, are refused.
+is ignored, an attention window and quantization too (with a warning); other types of model are refused, and
+so are experts, whatever the type says.
 """
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +23,14 @@ logger = logging.getLogger(__name__)
 
 # A configuration is a few kilobytes; a wrong path may lead to a checkpoint.
 _MAX_FILE_BYTES: Final = 16 * 2**20
+
+_EXPERTS: Final = (
+    "num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+    "num_routed_experts",
+    "moe_num_experts",
+)
 
 
 def shape_from_config(config: Any, *, name: str | None = None) -> TransformerShape:
@@ -40,13 +50,36 @@ def shape_from_config(config: Any, *, name: str | None = None) -> TransformerSha
         hint = f"known ones: {', '.join(MODEL_TYPES)}; or describe the model in a TOML or YAML file"
         message = "is not a dense decoder that is known here"
         raise InputError(message, field="model_type", value=model_type, hint=hint)
+    _refuse_experts(values)
     shape = reader(values)
     shape["name"] = name or values.get("_name_or_path") or model_type
     shape["source"] = f"Hugging Face configuration of type {model_type}"
     window = values.get("sliding_window")
     if window and values.get("use_sliding_window", True):
         logger.warning("the attention window of %r tokens is ignored: attention counts in full", window)
-    return TransformerShape.from_values(shape)
+    if values.get("quantization_config"):
+        logger.warning("quantization_config is ignored: weights count in the precision of the recipe")
+    try:
+        return TransformerShape.from_values(shape)
+    except InputError as error:
+        raise _in_their_words(error, values) from error
+
+
+def _refuse_experts(values: Mapping[str, Any]) -> None:
+    for key in _EXPERTS:
+        if (count := values.get(key)) not in (None, 0, 1):
+            raise InputError("experts are not described here, only dense decoders", field=key, value=count)
+
+
+def _in_their_words(error: InputError, values: Mapping[str, Any]) -> InputError:
+    """Return an error about a shape with the key that the configuration has for it, if it has one."""
+
+    def named(name: str) -> str:
+        return next((key for key in _THEIR_KEYS.get(name, ()) if values.get(key) is not None), name)
+
+    field = error.field and named(error.field)
+    message = re.sub(r"\w+", lambda match: named(match[0]), error.message) if field is None else error.message
+    return InputError(message, field=field, value=error.value, hint=error.hint)
 
 
 def shape_from_config_file(file: Path) -> TransformerShape:
@@ -72,7 +105,11 @@ def shape_from_config_file(file: Path) -> TransformerShape:
     if "model_type" not in values:
         raise InputError("has no model_type: not a Hugging Face configuration", **where)
     parent = file.resolve().parent.name
-    return shape_from_config(values, name=parent if file.name == "config.json" else file.stem)
+    try:
+        return shape_from_config(values, name=parent if file.name == "config.json" else file.stem)
+    except InputError as error:
+        field = f"model: {file}: {error.field}" if error.field else f"model: {file}"
+        raise InputError(error.message, field=field, value=error.value, hint=error.hint) from error
 
 
 def _to_dict(config: Any) -> Mapping[str, Any]:
@@ -189,6 +226,24 @@ def _gpt_neox(values: Mapping[str, Any]) -> dict[str, Any]:
         "projection_bias": bias,
     }
 
+
+_THEIR_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "num_layers": ("num_hidden_layers", "n_layer"),
+        "hidden_size": ("hidden_size", "n_embd"),
+        "num_heads": ("num_attention_heads", "n_head"),
+        "num_kv_heads": ("num_key_value_heads",),
+        "ffn_size": ("intermediate_size", "ffn_dim", "n_inner"),
+        "embedding_size": ("word_embed_proj_dim",),
+        "max_positions": ("max_position_embeddings",),
+        "learned_positions": ("n_positions", "max_position_embeddings"),
+        "tied_embeddings": ("tie_word_embeddings",),
+        "qkv_bias": ("attention_bias", "enable_bias", "bias"),
+        "projection_bias": ("attention_bias", "enable_bias", "bias"),
+        "ffn_bias": ("mlp_bias", "enable_bias"),
+    }
+)
+"""What configurations call the fields of a shape."""
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = MappingProxyType(
     {

@@ -55,7 +55,11 @@ def load_shape(model: str | Path) -> TransformerShape:
         values = read_config_file(path)
     except InputError as error:
         raise InputError(error.message, field="model", value=error.value, hint=error.hint) from error
-    return TransformerShape.from_values({"name": path.stem, "source": str(path)} | values)
+    try:
+        return TransformerShape.from_values({"name": path.stem, "source": str(path)} | values)
+    except InputError as error:
+        field = f"model: {path}: {error.field}" if error.field else f"model: {path}"
+        raise InputError(error.message, field=field, value=error.value, hint=error.hint) from error
 
 
 def _is_folder(path: Path) -> bool:
