@@ -15,6 +15,7 @@ from dtk.configuration import input_error, read_config_file
 from dtk.errors import InputError
 from dtk.hardware.model import Chip, Cluster, Link, Node
 from dtk.hardware.sources import Source, Sourced
+from dtk.units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, SECONDS, Kind
 
 __all__ = ["Catalogue", "load_catalogue", "packaged_catalogue"]
 
@@ -168,15 +169,43 @@ def load_catalogue(file: Path | None = None) -> Catalogue:
     """Return the packaged catalogue, with the entries of a TOML or YAML file beside or instead of its own.
 
     Raises:
-        InputError: If the file cannot be read, or what it says cannot be.
+        InputError: If the file cannot be read, what it says cannot be, or a figure has no unit.
     """
     if file is None:
         return packaged_catalogue()
     try:
-        return packaged_catalogue().extended(_read(read_config_file(file)))
+        tables = read_config_file(file)
+        _refuse_bare_figures(tables, "")
+        return packaged_catalogue().extended(_read(tables))
     except InputError as error:
         field = "--file" if error.field in {None, "--config"} else f"--file: {error.field}"
         raise InputError(error.message, field=field, value=error.value, hint=error.hint) from error
+
+
+def _refuse_bare_figures(value: Any, path: str) -> None:
+    """Refuse numbers where a figure has a unit: 400 for a rate might be meant in Gb/s, and would be B/s."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key != "sources":
+                _refuse_bare_figures(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse_bare_figures(item, f"{path}.{index}" if path else str(index))
+    elif isinstance(value, int | float) and not isinstance(value, bool) and (kind := _kind_of(path)):
+        hint = f"a text with its unit, for example {kind.example}"
+        raise InputError("needs a unit", field=path, value=value, hint=hint)
+
+
+def _kind_of(path: str) -> Kind[Any] | None:
+    """Return what a figure counts, by the names of its fields; None where it has no unit."""
+    field = path.rpartition(".")[2]
+    if ".peak_flop_per_s." in path:
+        return FLOP_PER_SECOND
+    if field.endswith("bytes_per_s"):
+        return BYTES_PER_SECOND
+    if field.endswith("_bytes"):
+        return BYTES
+    return SECONDS if field == "latency_s" else None
 
 
 def _read(tables: Mapping[str, Any]) -> Catalogue:

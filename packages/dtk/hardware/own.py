@@ -42,7 +42,7 @@ def machine_tables(
         "name": chip_name,
         "note": "All cores of this machine together.",
         "vendor": vendor,
-        "memory_bytes": memory_bytes,
+        "memory_bytes": figure_text("memory_bytes", memory_bytes),
         "memory_bytes_per_s": figure_text("memory_bytes_per_s", _best(medians, "read ")),
         "peak_flop_per_s": {key: figure_text("flop_per_s", rate) for key, rate in peaks.items() if rate},
         "host_link": link,
