@@ -11,6 +11,10 @@ import pytest
 import yaml
 
 from dtk.cli.main import run
+from dtk.cli.zeropp_plan_options import RECIPE_NAMES, STACK_NAMES
+from dtk.costmodel.constants import stack_constants
+from dtk.errors import InputError
+from dtk.workload.states import RECIPES
 from dtk.zeropp.planning.config import PlanConfig
 from dtk.zeropp.planning.problem import RIVALS
 from tests.cli.terminal import plain
@@ -212,3 +216,24 @@ def test_errors_of_a_models_file_name_it_and_no_option(
     code, _, err = plan(capsys, "--model", str(file), *JOB)
     assert code == 2
     assert f"--model: {file}: {key}" in err
+
+
+def test_help_names_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(RECIPE_NAMES) == set(RECIPES)
+    assert PlanConfig().recipe == RECIPE_NAMES[0]
+    assert PlanConfig().stack == STACK_NAMES[0]
+    assert [stack_constants(name).name for name in STACK_NAMES] == list(STACK_NAMES)
+    with pytest.raises(InputError) as caught:
+        stack_constants("none of them")
+    assert all(name in str(caught.value) for name in STACK_NAMES)
+    assert str(caught.value).count(",") == len(STACK_NAMES) - 1
+    code, out, _ = plan(capsys, "--help")
+    assert code == 0
+    assert all(name in plain(out) for name in (*RECIPE_NAMES, *STACK_NAMES))
+
+
+def test_the_models_are_listed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = plan(capsys, "--model", "list", *JOB)
+    assert code == 2
+    assert "gpt3-13b" in err
+    assert "llama3-405b" in err

@@ -139,3 +139,22 @@ def test_groups_of_one_kind_of_node_are_one_machine() -> None:
     unlike = [{"node": "DGX-A100", "num_nodes": 2}, {"node": "DGX-H100", "num_nodes": 1}]
     with pytest.raises(InputError, match=r"cluster: mixes types of nodes \(got 'mine'\)"):
         machine_of(Cluster.model_validate(cluster | {"groups": unlike}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("DGX-A100", r"cluster: is a type of node .*one of them is DGX-A100x1"),
+        ("H100x64", r"H100\S* is a chip: a cluster counts nodes .*nodes with it: .*DGX.H100"),
+        ("H100", r"H100\S* is a chip"),
+        ("DGX-A100x", r"unknown cluster"),
+        ("x8", r"unknown cluster"),
+    ],
+)
+def test_what_is_no_cluster_says_what_it_is(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        machine_of(name)
+
+
+def test_a_capital_x_counts_nodes_too() -> None:
+    assert machine_of("DGX-A100X4").num_chips == machine_of("dgx a100x4").num_chips == 32

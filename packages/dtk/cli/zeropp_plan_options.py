@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "RECIPE_NAMES",
+    "STACK_NAMES",
     "CheckOption",
     "ChunksPin",
     "ClusterOption",
@@ -32,6 +34,17 @@ __all__ = [
     "UnitPin",
 ]
 
+# Written out, since help must not wait for what knows them; a test compares.
+RECIPE_NAMES = (
+    "adam-fp32-gradients",
+    "adam-16bit-gradients",
+    "adam-fp32",
+    "adam-pure-16bit",
+    "adam-8bit",
+    "sgd-momentum-fp32",
+)
+STACK_NAMES = ("megatron", "megatron-overlapped", "torch-fsdp2", "torch-fsdp2-eager")
+
 _WHAT = "What is planned"
 _PINS = "Options of the plan: each is searched unless given"
 _SEARCH = "Search"
@@ -40,7 +53,8 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="A name, a TOML or YAML file, or a Hugging Face config.json or its folder.",
+        help="A name such as gpt3-13b or llama3-70b ('--model list' shows all), a TOML or YAML file, "
+        "or a Hugging Face config.json or its folder.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -48,7 +62,8 @@ ClusterOption = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="A name of 'dtk hardware list', or NODExCOUNT such as DGX-A100x8.",
+        help="A cluster of 'dtk hardware list --kind cluster', or NODExCOUNT, a node of "
+        "'dtk hardware list --kind node' times their number, such as DGX-A100x8.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -74,7 +89,10 @@ SequenceTokensOption = Annotated[
 RecipeOption = Annotated[
     str | None,
     typer.Option(
-        "--recipe", help="Precision and optimizer. (default: adam-fp32-gradients)", rich_help_panel=_WHAT
+        "--recipe",
+        metavar="NAME",
+        help=f"Precision and optimizer: {', '.join(RECIPE_NAMES)}. (default: {RECIPE_NAMES[0]})",
+        rich_help_panel=_WHAT,
     ),
 ]
 NoFlashOption = Annotated[
@@ -83,7 +101,11 @@ NoFlashOption = Annotated[
 StackOption = Annotated[
     str | None,
     typer.Option(
-        "--stack", help="The software, whose overheads and overlaps the times have.", rich_help_panel=_WHAT
+        "--stack",
+        metavar="NAME",
+        help="The software, whose overheads and overlaps the times have: "
+        f"{', '.join(STACK_NAMES)}. (default: {STACK_NAMES[0]})",
+        rich_help_panel=_WHAT,
     ),
 ]
 MemoryOption = Annotated[

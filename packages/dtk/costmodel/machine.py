@@ -1,6 +1,7 @@
 """Like nodes of one kind of chip, with the links between ranks: what the cost model needs of a cluster."""
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,8 @@ __all__ = ["Machine", "machine_of"]
 logger = logging.getLogger(__name__)
 
 _MAX_NODES: Final = 10**6
+
+_TIMES: Final = re.compile(r"(.+)[xX](\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +84,33 @@ def _cluster(name: str, catalogue: Catalogue) -> Cluster:
     try:
         return catalogue.cluster(name)
     except InputError as error:
-        node, _, count = name.rpartition("x")
-        if not (count.isdecimal() and _is_node(node, catalogue)):
-            hint = f"{error.hint}; or nodes times their number, such as DGX-A100x8"
-            raise InputError(error.message, field="cluster", value=name, hint=hint) from error
+        times = _TIMES.fullmatch(name)
+        node, count = times.groups() if times else ("", "")
+        if not _is_node(node, catalogue):
+            message, hint = _no_cluster(name, node, error, catalogue)
+            raise InputError(message, field="cluster", value=name, hint=hint) from error
     # Python does not read numbers of thousands of digits.
     num_nodes = int(count) if len(count) < 10 else _MAX_NODES + 1
     if not 1 <= num_nodes <= _MAX_NODES:
         raise InputError(f"needs 1 to {_MAX_NODES:,} nodes", field="cluster", value=name)
     group, sources = {"node": node, "num_nodes": num_nodes}, {"*": "the given name"}
     return Cluster.model_validate({"name": name, "groups": [group], "sources": sources})
+
+
+def _no_cluster(name: str, node: str, error: InputError, catalogue: Catalogue) -> tuple[str, str]:
+    """Return what is wrong with a name that is no cluster, and what would be right."""
+    if _is_node(name, catalogue):
+        return "is a type of node", f"one of them is {name}x1"
+    for chip_name in (node, name):
+        try:
+            chip = catalogue.chip(chip_name)
+        except InputError:
+            continue
+        nodes = [each.name for each in catalogue.nodes if catalogue.chip(each.chip).name == chip.name]
+        hint = f"nodes with it: {', '.join(nodes) or 'none'}; or your own, times their number"
+        example = f", such as {nodes[0]}x8" if nodes else ""
+        return f"{chip.name} is a chip: a cluster counts nodes", hint + example
+    return error.message, f"{error.hint}; or nodes times their number, such as DGX-A100x8"
 
 
 def _is_node(name: str, catalogue: Catalogue) -> bool:

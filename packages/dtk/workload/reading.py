@@ -70,6 +70,8 @@ def _is_folder(path: Path) -> bool:
 
 
 def _unknown(model: str, names: list[str]) -> InputError:
+    if model.lower() in {"list", "help", "?"}:
+        return InputError("is no model", field="model", value=model, hint=f"one of {', '.join(names)}")
     near = difflib.get_close_matches(model.lower(), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"one of {', '.join(names)}"
     return InputError("unknown model", field="model", value=model, hint=f"{hint}; or give a file")
