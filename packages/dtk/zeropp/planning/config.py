@@ -64,7 +64,7 @@ class PlanConfig(pydantic.BaseModel):
     dropout: bool = False
     profiles: Path | None = None
     stack: str = DEFAULT_STACK
-    memory: Bytes | None = None
+    memory: Annotated[Bytes, pydantic.Field(ge=1)] | None = None
     pp: Positive | None = None
     chunks: Positive | None = None
     unit: Positive | Literal["auto"] = "auto"

@@ -1,5 +1,6 @@
 """What the methods' spaces are made of: divisors, micro-batches, units, ways to shard and to recompute."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -45,7 +46,8 @@ _FULL_BUT_LAST: Final = Recomputed("full", keep_last_chunk=True)
 
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of a number, ascending."""
-    return tuple(each for each in range(1, number + 1) if number % each == 0)
+    low = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return tuple(sorted({*low, *(number // each for each in low)}))
 
 
 def pinned(values: Iterable[int], pin: int | None) -> tuple[int, ...]:
