@@ -15,8 +15,11 @@ from dtk.cli.zeropp_plan_options import RECIPE_NAMES, STACK_NAMES
 from dtk.costmodel.constants import stack_constants
 from dtk.errors import InputError
 from dtk.workload.states import RECIPES
+from dtk.zeropp.planning import planner
 from dtk.zeropp.planning.config import PlanConfig
+from dtk.zeropp.planning.evaluation import Evaluator
 from dtk.zeropp.planning.problem import RIVALS
+from dtk.zeropp.planning.search import SearchResult
 from tests.cli.terminal import plain
 
 MODEL = ("--model", "gpt3-125m")
@@ -52,7 +55,7 @@ def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
         "2sUb = ",
         "The best and its runners-up",
         "Rivals, each at its best",
-        "nothing shorter is in the space",
+        "nothing shorter is in the space, which has pipelines of 2 ranks or more: --pp 1",
     ):
         assert words in text
     assert all(name in text for name in RIVALS)
@@ -118,6 +121,9 @@ def test_a_model_that_fits_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
         (("--pp", "3"), "--pp: must divide the 8 chips"),
         (("--unit", "some"), "--unit: "),
         (("--unit", "400"), "--unit: a pipeline has at most 8 micro-batches"),
+        (("--memory", "1e400GiB"), "--memory: is more than the 80 GiB of A100"),
+        (("--memory", "0GiB"), "--memory: "),
+        (("--global-batch", "1000000007", "--check"), "--global-batch: is more than the 1000000 sequences"),
         (("--memory", "40Gb"), "--memory: 'Gb' can be meant in two ways"),
         (("--time-budget", "5"), "--time-budget: needs a unit"),
         (("--rivals", "4d"), "--rivals: there is no method '4d'"),
@@ -185,9 +191,67 @@ def test_ctrl_c_keeps_the_best_so_far() -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    if out:
-        document = json.loads(out)
-        assert document["status"] in {"interrupted", "error"}
+    assert json.loads(out)["status"] == "interrupted"
+
+
+def test_ctrl_c_before_any_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evaluator, "evaluate", interrupted)
+    code, out, err = plan(capsys, *SMALL, "--json", "--quiet")
+    document = json.loads(out)
+    assert (code, document["status"], document["data"]["best"]) == (130, "interrupted", None)
+    assert err.startswith("dtk: interrupted before any plan was found: of ")
+    assert "fix options such as --pp" in err
+    assert err.count("\n") == 1
+
+
+def test_a_budget_that_ends_before_any_plan_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = plan(capsys, *SMALL, "--time-budget", "1us", "--quiet")
+    assert (code, out) == (2, "")
+    assert err.startswith("dtk: --time-budget: ended before any plan was found: of 0 configurations")
+    assert "give more time" in err
+
+
+def test_what_is_not_proven_is_marked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = planner.search
+
+    def unproven(*arguments: Any, **options: Any) -> SearchResult:
+        result = search(*arguments, **options)
+        result.is_complete = False
+        if "keep" not in options:
+            result.best = []
+        return result
+
+    monkeypatch.setattr(planner, "search", unproven)
+    code, out, _ = plan(capsys, *PINNED, "--rivals", "3d", "--quiet")
+    assert code == 0
+    text = plain(out)
+    for words in (
+        "best so far (not proven): P=2",
+        "each at the best found, not all proven",
+        "(not proven)",
+        "3d: not searched to the end, nothing found yet",
+        "not searched to the end: the best is not proven",
+    ):
+        assert words in text
+    assert "nothing fits" not in text
+    assert "nothing shorter" not in text
+
+
+def test_a_faster_rival_is_told_right_away(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = (*SMALL, "--pp", "4", "--unit", "1", "--micro-batch", "1", "--rivals", "fsdp", "--quiet")
+    code, out, _ = plan(capsys, *slow)
+    assert code == 0
+    text = plain(out)
+    assert "fsdp is faster: 0." in text
+    assert text.index("fsdp is faster: 0.") < text.index("Time of pipeline rank")
+    assert data_of(capsys, *slow)["fastest_method"] == "fsdp"
 
 
 def test_a_host_that_was_fitted_on_other_machines_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

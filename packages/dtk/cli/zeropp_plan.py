@@ -115,8 +115,12 @@ def plan(
         if out is not None:
             command.prepare(out, settings)
         found = command.search(problem, settings, output)
-    if found.best is None and (found.interrupted or not check or not found.search.is_complete):
-        raise KeyboardInterrupt if found.interrupted else command.nothing_found(found)
+    if found.best is None and found.interrupted:
+        command.tell_interrupted(found, output)
+        output.finish(command.data(found, settings), basis="simulated", status="interrupted")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if found.best is None and (not check or not found.search.is_complete):
+        raise command.nothing_found(found)
     status, code = ("interrupted", EXIT_INTERRUPTED) if found.interrupted else ("ok", 0)
     if found.best is None:
         status, code = "failed", 1

@@ -117,7 +117,14 @@ MemoryOption = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-PipelinePin = Annotated[int | None, typer.Option("--pp", help="Pipeline ranks, P.", rich_help_panel=_PINS)]
+PipelinePin = Annotated[
+    int | None,
+    typer.Option(
+        "--pp",
+        help="Pipeline ranks, P; 1, which is plain sharding, is planned only if given.",
+        rich_help_panel=_PINS,
+    ),
+]
 ChunksPin = Annotated[
     int | None, typer.Option("--chunks", help="Chunks of a rank, V.", rich_help_panel=_PINS)
 ]

@@ -29,11 +29,24 @@ from dtk.zeropp.planning.planner import plan as make_plan
 from dtk.zeropp.planning.problem import ZEROPP, PlanProblem
 from dtk.zeropp.planning.reasons import MEMORY_NAMES, TIME_NAMES, memory_parts, time_parts
 from dtk.zeropp.planning.request import make_problem
-from dtk.zeropp.planning.search import Progress
+from dtk.zeropp.planning.search import Progress, SearchResult
 from dtk.zeropp.planning.stock import stock_data
 from dtk.zeropp.planning.traffic import unit_condition
+from dtk.zeropp.planning.uncounted import explain_uncounted
 
-__all__ = ["data", "describe", "nothing_found", "prepare", "save", "search", "show", "show_check"]
+__all__ = [
+    "data",
+    "describe",
+    "nothing_found",
+    "prepare",
+    "save",
+    "search",
+    "show",
+    "show_check",
+    "tell_interrupted",
+]
+
+_FIX = "or fix options such as --pp and --micro-batch"
 
 _log = logging.getLogger(__name__)
 
@@ -50,9 +63,18 @@ _PLAN_NAMES = (
     "iteration",
     "more",
     "memory",
-    "bubble",
+    "bubble,\nall ranks",
 )
-_RIVAL_NAMES = ("method", "iteration", "ZeroPP\nfaster", "MFU", "memory", "bubble", "sent", "layout")
+_RIVAL_NAMES = (
+    "method",
+    "iteration",
+    "ZeroPP\nfaster",
+    "MFU",
+    "memory",
+    "bubble,\nall ranks",
+    "sent",
+    "layout",
+)
 
 
 def describe(settings: PlanConfig) -> PlanProblem:
@@ -113,18 +135,40 @@ def _telling(output: Output) -> Iterator[Any]:
 def nothing_found(plan: Plan) -> InputError:
     """Return the error of a search that found no plan."""
     problem = plan.problem
+    uncounted = plan.search.uncounted
+    if plan.shortfall is None and uncounted is not None:
+        message = f"cannot be planned on {problem.machine.name}: {explain_uncounted(uncounted)}"
+        hint = "check the rates and sizes of cluster and model"
+        return InputError(message, field="--model", value=problem.shape.name, hint=hint)
     if not plan.search.is_complete:
-        return InputError("ended the search before it found a plan", field="--time-budget", hint="give more")
+        return InputError(
+            f"ended before {not_yet(plan)}", field="--time-budget", hint=f"give more time, {_FIX}"
+        )
     where = f"fits nowhere on {problem.machine.name}: the nearest plan, {_misfit(plan)}"
     hint = "allow other options, more --memory or more chips"
     return InputError(where, field="--model", value=problem.shape.name, hint=hint)
+
+
+def not_yet(plan: Plan) -> str:
+    """Say how far a search came that was ended before it found a plan."""
+    found = plan.search
+    return (
+        f"any plan was found: of {found.num_candidates} configurations listed {found.num_simulated} were "
+        f"simulated, {found.num_too_large} too large"
+    )
+
+
+def tell_interrupted(plan: Plan, output: Output) -> None:
+    """Say on stderr that Ctrl-C came before any plan."""
+    output.stderr.print(f"dtk: interrupted before {not_yet(plan)}; let it run longer, {_FIX}", soft_wrap=True)
 
 
 def _misfit(plan: Plan) -> str:
     """Say of the nearest plan that does not fit why not, and by how much."""
     problem, shortfall = plan.problem, plan.shortfall
     if shortfall is None:
-        return "unknown"
+        uncounted = plan.search.uncounted
+        return "unknown" if uncounted is None else explain_uncounted(uncounted)
     parts = largest_parts(
         {MEMORY_NAMES[name]: size for name, size in shortfall.memory.size_bytes.items()}, gib
     )
@@ -164,22 +208,42 @@ def show(console: Console, plan: Plan) -> None:
     assert best is not None
     estimate = best.estimate
     console.print(f"{describe_problem(plan.problem)}", soft_wrap=True)
-    console.print(f"best: {describe_plan(best)}", soft_wrap=True)
+    found = plan.search
+    headline = "best" if found.is_complete else "best so far (not proven)"
+    console.print(f"{headline}: {describe_plan(best)}", soft_wrap=True)
     console.print(
         f"{best.iteration_s:.4g} s an iteration (simulated): {estimate.tokens_per_s:,.0f} tokens/s, "
         f"{estimate.model_flop_per_s / 1e12:.4g} TFLOP/s a chip (MFU {estimate.utilisation:.1%})",
         soft_wrap=True,
     )
+    _show_fastest(console, plan)
     console.print()
     _show_reasons(console, plan)
     _show_unit(console, plan)
     _show_others(console, plan)
     _show_rivals(console, plan)
-    found = plan.search
-    proven = "nothing shorter is in the space" if found.is_complete else "ended early: not proven"
+    if not found.is_complete:
+        text = f"{found.num_simulated} simulated; not searched to the end: the best is not proven"
+    else:
+        text = f"{found.num_simulated} simulated, the others ruled out by bounds; "
+        text += "nothing shorter is in the space"
+        if plan.problem.pins.pipeline_parallel is None and plan.problem.machine.num_chips > 1:
+            text += (
+                ", which has pipelines of 2 ranks or more: --pp 1, plain sharding, is planned only if given"
+            )
+    console.print(f"{found.num_candidates} configurations of ZeroPP, {text}", soft_wrap=True)
+
+
+def _show_fastest(console: Console, plan: Plan) -> None:
+    """Say which rival is faster than ZeroPP, if one is."""
+    best, name = plan.best, plan.fastest_method
+    if best is None or name is None or name == ZEROPP:
+        return
+    rival = plan.rivals[name].best[0]
+    so_far = "" if plan.is_proven else " so far"
     console.print(
-        f"{found.num_candidates} configurations of ZeroPP, {found.num_simulated} simulated, the others ruled "
-        f"out by bounds; {proven}",
+        f"{name} is faster{so_far}: {rival.iteration_s:.4g} s, "
+        f"{1 - rival.iteration_s / best.iteration_s:.1%} less (table of rivals)",
         soft_wrap=True,
     )
 
@@ -193,7 +257,10 @@ def _show_reasons(console: Console, plan: Plan) -> None:
         for name, value in times.seconds.items()
     ]
     print_rows(
-        console, f"Time of pipeline rank {times.rank}, which computes most", ("part", "time", "share"), rows
+        console,
+        f"Time of pipeline rank {times.rank}, which computes most (bubble: this rank's)",
+        ("part", "time", "share"),
+        rows,
     )
     rows = [
         [MEMORY_NAMES[name], gib(size), f"{size / best.limit_bytes:.1%}"]
@@ -219,7 +286,12 @@ def _show_unit(console: Console, plan: Plan) -> None:
         ]
         for row in choice.rows
     ]
-    print_rows(console, "Other units", ("U", "iteration", "memory", "fits", "2sUb > 9h"), rows)
+    print_rows(
+        console,
+        "Other units (2sUb > 9h: the paper's rule; times and GiB: this model's own)",
+        ("U", "iteration", "memory", "fits", "2sUb > 9h"),
+        rows,
+    )
     units, weights = unit_condition(
         plan.problem.shape.hidden_size,
         plan.problem.sequence_tokens,
@@ -228,7 +300,7 @@ def _show_unit(console: Console, plan: Plan) -> None:
     )
     sign, less = (">", "less") if units > weights else ("<=", "no less")
     console.print(
-        f"2sUb = {units} {sign} 9h = {weights} (analytic): by the paper's count it communicates {less} than "
+        f"2sUb = {units} {sign} 9h = {weights} (analytic): by the paper's rule it communicates {less} than "
         f"tensor parallelism, which takes U >= {choice.least_by_condition}",
         soft_wrap=True,
     )
@@ -239,7 +311,8 @@ def _show_others(console: Console, plan: Plan) -> None:
     best = plan.best
     if best is not None and plan.search.best[1:]:
         rows = [plan_cells(each, best) for each in plan.search.best]
-        print_rows(console, "The best and its runners-up (simulated)", _PLAN_NAMES, rows)
+        proven = "simulated" if plan.search.is_complete else "simulated; not proven: ended early"
+        print_rows(console, f"The best and its runners-up ({proven})", _PLAN_NAMES, rows)
     if (shortfall := plan.shortfall) is not None and best is not None:
         gain = 1 - shortfall.evaluated.iteration_s / best.iteration_s
         speed = f"{gain:.1%} less time" if gain > 0 else "no less time"
@@ -256,16 +329,24 @@ def _show_rivals(console: Console, plan: Plan) -> None:
     best = plan.best
     if best is None or not (plan.rivals or plan.left_out):
         return
-    rows = [rival_cells("zeropp", best, best)]
-    rows += [rival_cells(name, found.best[0], best) for name, found in plan.rivals.items() if found.best]
-    print_rows(
-        console, "Rivals, each at its best (simulated; sent by a rank in an iteration)", _RIVAL_NAMES, rows
-    )
+    rows = [rival_cells(ZEROPP, plan.search, best)]
+    rows += [rival_cells(name, found, best) for name, found in plan.rivals.items() if found.best]
+    at = "each at its best" if plan.is_proven else "each at the best found, not all proven"
+    title = f"Rivals, {at} (simulated; sent by a rank in an iteration, this model's count)"
+    print_rows(console, title, _RIVAL_NAMES, rows)
     for name, found in plan.rivals.items():
         if not found.best:
-            console.print(f"{name}: nothing fits", soft_wrap=True)
+            console.print(f"{name}: {_nothing_of(found)}", soft_wrap=True)
     for name, reason in plan.left_out.items():
         console.print(f"{name} is left out: {reason}", soft_wrap=True)
+
+
+def _nothing_of(found: SearchResult) -> str:
+    if found.is_complete:
+        return "nothing fits"
+    if found.uncounted is not None:
+        return f"cannot be planned: {explain_uncounted(found.uncounted)}"
+    return "not searched to the end, nothing found yet"
 
 
 def save(folder: Path, document: dict[str, Any], plan: Plan, settings: PlanConfig) -> None:

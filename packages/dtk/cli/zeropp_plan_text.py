@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from dtk.zeropp.planning.evaluation import Evaluated
 from dtk.zeropp.planning.problem import PlanProblem
+from dtk.zeropp.planning.search import SearchResult
 from dtk.zeropp.planning.traffic import most_traffic
 
 __all__ = ["describe_plan", "describe_problem", "gib", "largest_parts", "plan_cells", "rival_cells"]
@@ -83,11 +84,12 @@ def plan_cells(evaluated: Evaluated, best: Evaluated) -> list[str]:
     ]
 
 
-def rival_cells(name: str, evaluated: Evaluated, best: Evaluated) -> list[str]:
-    """Return a row of the table of rivals."""
+def rival_cells(name: str, found: SearchResult, best: Evaluated) -> list[str]:
+    """Return a row of the table of rivals, of a search that found a plan."""
+    evaluated = found.best[0]
     estimate = evaluated.estimate
     return [
-        name,
+        name if found.is_complete else f"{name}\n(not proven)",
         f"{evaluated.iteration_s:.4g} s",
         f"{evaluated.iteration_s / best.iteration_s - 1:+.1%}" if evaluated is not best else "",
         f"{estimate.utilisation:.1%}",

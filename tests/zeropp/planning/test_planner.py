@@ -90,6 +90,58 @@ def test_a_spent_time_budget_leaves_rivals_out() -> None:
     assert found.left_out == {"3d": "no time left", "fsdp": "no time left"}
 
 
+def test_what_was_not_searched_to_the_end_may_fit_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = planner.search
+
+    def cut_short(*arguments: object, **options: object) -> SearchResult:
+        if "keep" not in options:
+            options["deadline"] = time.monotonic() - 1
+        return search(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(planner, "search", cut_short)
+    found = plan(small_problem(pins=Pins(pipeline_parallel=2)), rivals=("3d",))
+    assert not found.is_proven
+    data = json.loads(json.dumps(plan_data(found)))
+    assert data["best"]["proven"]
+    (row,) = data["rivals"]
+    assert row["fits"] is None
+    assert row["proven"] is False
+    assert row["search"]["simulated"] == 0
+
+
+def test_a_rival_that_surely_fits_nowhere() -> None:
+    problem = tightened(small_problem("gpt3-13b", global_batch=8, max_micro_batch=1), 20 * GIB)
+    data = plan_data(plan(replace(problem, pins=Pins(pipeline_parallel=2)), rivals=("3d",)))
+    assert [(row["fits"], row["proven"]) for row in data["rivals"]] == [(False, True)]
+    assert data["fastest_method"] is None
+
+
+def test_the_fastest_method_is_the_one_of_the_shortest_iteration() -> None:
+    # One micro-batch at a time through eight stages: whatever does not wait so is faster.
+    pins = Pins(pipeline_parallel=4, micro_batch=1, unit=1)
+    found = plan(small_problem(pins=pins), rivals=("3d", "fsdp"))
+    assert found.best is not None
+    times = {name: each.best[0].iteration_s for name, each in found.rivals.items()}
+    times["zeropp"] = found.best.iteration_s
+    assert found.fastest_method == min(times, key=times.__getitem__) != "zeropp"
+    assert plan_data(found)["fastest_method"] == found.fastest_method
+
+
+def test_once_interrupted_no_other_units_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = planner.search
+
+    def interrupted(*arguments: object, **options: object) -> SearchResult:
+        result = search(*arguments, **options)  # type: ignore[arg-type]
+        result.interrupted = True
+        return result
+
+    monkeypatch.setattr(planner, "search", interrupted)
+    monkeypatch.setattr(planner, "_OVERTIME_S", -1.0)
+    found = plan(small_problem(pins=Pins(pipeline_parallel=4)))
+    assert found.unit is not None
+    assert [row.unit for row in found.unit.rows] == [found.unit.chosen]
+
+
 def test_ctrl_c_leaves_the_rest_out(monkeypatch: pytest.MonkeyPatch) -> None:
     search = planner.search
 

@@ -1,14 +1,19 @@
+import itertools
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from dtk.costmodel.machine import machine_of
+from dtk.hardware.catalogue import load_catalogue
 from dtk.zeropp.planning import search as search_module
 from dtk.zeropp.planning.candidate import Candidate
 from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
 from dtk.zeropp.planning.methods import METHODS
 from dtk.zeropp.planning.problem import Pins
 from dtk.zeropp.planning.search import Progress, search
+from dtk.zeropp.planning.uncounted import explain_uncounted
 from tests.zeropp.planning.problems import every_evaluation, small_problem, tightened
 
 
@@ -129,3 +134,30 @@ def test_families_differ_in_more_than_variants() -> None:
     assert len(set(families)) == 3
     schedule = replace(found.best[0].candidate.schedule, unit=1)
     assert replace(found.best[0].candidate, schedule=schedule).family == families[0]
+
+
+def test_a_time_that_cannot_be_counted_is_named_with_its_figure(tmp_path: Path) -> None:
+    file = tmp_path / "slow.yaml"
+    file.write_text(
+        "links:\n- {name: slow, family: roce, bytes_per_s: 1B/s, latency_s: 5us, sources: {'*': here}}\n"
+        "nodes:\n- {name: box, chip: A100, num_chips: 1, topology: switch, network: slow, "
+        "nic_chips: [[0]], sources: {'*': here}}\n"
+    )
+    problem = replace(small_problem(), machine=machine_of("boxx2", load_catalogue(file)))
+    found = search(Evaluator(problem), METHODS["zeropp"].space(problem))
+    assert not found.best
+    assert not found.is_complete
+    assert found.uncounted is not None
+    text = explain_uncounted(found.uncounted)
+    # The smallest message: one sequence of 512 tokens, 768 wide, 2 bytes each, at 1 byte a second.
+    assert text.startswith("its time: sending an activation to the next stage takes ")
+    assert float(text.split(" takes ")[1].split(" s")[0]) >= 512 * 768 * 2
+    assert "_ns" not in text
+
+
+def test_listing_a_space_ends_with_the_deadline_too() -> None:
+    problem = small_problem()
+    one = next(iter(METHODS["zeropp"].space(problem)))
+    found = search(Evaluator(problem), itertools.repeat(one), deadline=time.monotonic() + 0.05)
+    assert not found.is_complete
+    assert found.num_candidates > 0

@@ -11,6 +11,7 @@ from dtk.zeropp.planning.reasons import memory_parts, time_parts
 from dtk.zeropp.planning.search import SearchResult
 from dtk.zeropp.planning.shortfall import Shortfall
 from dtk.zeropp.planning.traffic import most_traffic, unit_condition
+from dtk.zeropp.planning.uncounted import explain_uncounted
 from dtk.zeropp.planning.unit_choice import UnitChoice
 
 __all__ = ["plan_data", "row_data"]
@@ -23,9 +24,12 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     best = plan.best
     return {
         "problem": _problem_data(plan.problem),
-        "best": None if best is None else row_data(ZEROPP, best) | _reasons_data(best),
+        "best": None
+        if best is None
+        else row_data(ZEROPP, best) | {"proven": plan.search.is_complete} | _reasons_data(best),
         "runners_up": [
-            row_data(ZEROPP, each) | {"loses": _ratio(each, best)} for each in plan.search.best[1:]
+            row_data(ZEROPP, each) | {"proven": plan.search.is_complete, "loses": _ratio(each, best)}
+            for each in plan.search.best[1:]
         ],
         "rivals": [_rival_data(name, found, best) for name, found in plan.rivals.items()],
         "unit": None if plan.unit is None or best is None else _unit_data(plan.problem, plan.unit, best),
@@ -34,6 +38,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         else _shortfall_data(plan.shortfall, best),
         "search": _search_data(plan.search),
         "left_out": plan.left_out,
+        "fastest_method": plan.fastest_method,
     }
 
 
@@ -94,12 +99,15 @@ def _rival_data(name: str, found: SearchResult, best: Evaluated | None) -> dict[
             "method": name,
             "summary": METHODS[name].summary,
             "basis": _BASIS,
-            "fits": False,
+            # What was not searched to the end may fit yet.
+            "fits": False if found.is_complete else None,
+            "proven": found.is_complete,
             "search": _search_data(found),
         }
     rival = found.best[0]
     return row_data(name, rival) | {
         "fits": True,
+        "proven": found.is_complete,
         "speed_up_of_zeropp": None if best is None else rival.iteration_s / best.iteration_s,
         "search": _search_data(found),
     }
@@ -147,6 +155,7 @@ def _search_data(found: SearchResult) -> dict[str, Any]:
         "simulated": found.num_simulated,
         "too_large": found.num_too_large,
         "proven": found.is_complete,
+        "uncounted": None if found.uncounted is None else explain_uncounted(found.uncounted),
         "seconds": found.seconds,
     }
 

@@ -17,6 +17,9 @@ __all__ = ["Plan", "plan"]
 _OWN_SHARE = 0.6
 """Of the time budget, ZeroPP's part where there are rivals."""
 
+_OVERTIME_S = 0.5
+"""For the reasons of a plan, once the search has been ended."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -42,6 +45,18 @@ class Plan:
     def best(self) -> Evaluated | None:
         """The shortest iteration that fits."""
         return self.search.best[0] if self.search.best else None
+
+    @property
+    def fastest_method(self) -> str | None:
+        """The method whose best is the shortest of all, ZeroPP where it is as short; None where none fits."""
+        found = {ZEROPP: self.search} | self.rivals
+        times = {name: each.best[0].iteration_s for name, each in found.items() if each.best}
+        return min(times, key=times.__getitem__, default=None)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether every search that was made came to its end."""
+        return all(each.is_complete for each in (self.search, *self.rivals.values()))
 
     @property
     def interrupted(self) -> bool:
@@ -81,20 +96,31 @@ def plan(
     )
     if not found.num_candidates and found.not_profiled is not None:
         raise found.not_profiled
-    if not found.num_candidates and not found.interrupted:
+    # An empty space is listed to its end at once.
+    if not found.num_candidates and found.is_complete:
         refuse_empty_space(problem)
-    best = found.best[0] if found.best else None
-    searched, left_out = _search_rivals(
-        evaluator, rivals, found, None if time_budget_s is None else start + time_budget_s, progress
-    )
-    return Plan(
-        problem,
-        found,
-        choose_unit(evaluator, best) if best else None,
-        explain_miss(evaluator, found.nearest_misses) if found.nearest_misses else None,
-        searched,
-        left_out,
-    )
+    end = None if time_budget_s is None else start + time_budget_s
+    searched, left_out = _search_rivals(evaluator, rivals, found, end, progress)
+    if found.interrupted or any(each.interrupted for each in searched.values()):
+        end = start
+    unit, shortfall = _explain(evaluator, found, end)
+    return Plan(problem, found, unit, shortfall, searched, left_out)
+
+
+def _explain(
+    evaluator: Evaluator, found: SearchResult, end: float | None
+) -> tuple[UnitChoice | None, Shortfall | None]:
+    """Return what other units would do and what nearly fits, little later than the end."""
+    deadline = None if end is None else max(end, time.monotonic() + _OVERTIME_S)
+    unit = shortfall = None
+    try:
+        if found.best:
+            unit = choose_unit(evaluator, found.best[0], deadline=deadline)
+        if found.nearest_misses:
+            shortfall = explain_miss(evaluator, found.nearest_misses, deadline=deadline)
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return unit, shortfall
 
 
 def _search_rivals(

@@ -13,8 +13,10 @@ from typing import Final
 
 from dtk.costmodel.profiles import NotProfiledError
 from dtk.errors import InputError
+from dtk.pipeline.costs import MAX_TIME_NS
 from dtk.zeropp.planning.candidate import Candidate
 from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
+from dtk.zeropp.planning.uncounted import is_size
 
 __all__ = ["NearMiss", "Progress", "SearchResult", "search"]
 
@@ -65,8 +67,11 @@ class SearchResult:
         num_candidates: Configurations of the space.
         num_simulated: Of these, simulated.
         num_too_large: Of these, found not to fit.
+        uncounted: Why a configuration could not be estimated: a time or size is beyond what is counted; the
+            first such, None where there was none.
         not_profiled: Why configurations that a profile does not cover were left out; None where none was.
-        is_complete: Whether the best is proven: the search has not been ended early.
+        is_complete: Whether the best, or that nothing fits, is proven: the search has not been ended early,
+            and what could not be counted would take longer.
         interrupted: Whether Ctrl-C ended it.
         seconds: How long it took.
     """
@@ -76,6 +81,7 @@ class SearchResult:
     num_candidates: int = 0
     num_simulated: int = 0
     num_too_large: int = 0
+    uncounted: InputError | None = None
     not_profiled: NotProfiledError | None = None
     is_complete: bool = False
     interrupted: bool = False
@@ -121,17 +127,11 @@ class _Search:
         # Bound, place in the space (so that ties break in one order), whether refined.
         self._waiting: list[tuple[int, int, bool]] = []
         self._space: list[Candidate] = []
+        self._has_endless = False
 
     def run(self, space: Iterable[Candidate], deadline: float | None) -> None:
-        for candidate in space:
-            try:
-                bound_ns = self._evaluator.compute_bound_ns(candidate)
-            except NotProfiledError as error:
-                self.result.not_profiled = self.result.not_profiled or error
-                continue
-            self._waiting.append((bound_ns, len(self._space), False))
-            self._space.append(candidate)
-        self.result.num_candidates = len(self._space)
+        if not self._list(space, deadline):
+            return
         heapq.heapify(self._waiting)
         steps = 0
         while self._waiting and self._waiting[0][0] < self._threshold_ns():
@@ -141,10 +141,26 @@ class _Search:
                 return
             steps += 1
             self._step(*heapq.heappop(self._waiting))
-        self.result.is_complete = True
+        # A time that could not be counted is longer than all that can be; such a size fits nowhere.
+        self.result.is_complete = not self._has_endless or self._threshold_ns() <= MAX_TIME_NS
         self._tell()
 
+    def _list(self, space: Iterable[Candidate], deadline: float | None) -> bool:
+        """List the space with the first bounds; return whether there was time for all of it."""
+        for candidate in space:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            try:
+                bound_ns = self._evaluator.compute_bound_ns(candidate)
+            except NotProfiledError as error:
+                self.result.not_profiled = self.result.not_profiled or error
+                continue
+            self._waiting.append((bound_ns, len(self._space), False))
+            self._space.append(candidate)
+        return True
+
     def finish(self) -> None:
+        self.result.num_candidates = len(self._space)
         self.result.best = self._sorted()[: self._keep]
         best = self.result.best
         limit_ns = best[0].estimate.simulation.makespan_ns if best else None
@@ -155,7 +171,11 @@ class _Search:
     def _step(self, bound_ns: int, place: int, is_refined: bool) -> None:
         candidate, limit = self._space[place], self._evaluator.problem.limit_bytes
         if not is_refined:
-            bound_ns, needs = self._evaluator.bounds(candidate)
+            try:
+                bound_ns, needs = self._evaluator.bounds(candidate)
+            except InputError as error:
+                self._leave_out(error)
+                return
             if needs > limit:
                 self._miss(NearMiss(candidate, bound_ns, needs))
             else:
@@ -168,8 +188,10 @@ class _Search:
             return
         try:
             evaluated = self._evaluator.evaluate(candidate)
-        except InputError:
-            # Some schedules exist for some numbers of micro-batches only.
+        except InputError as error:
+            # Some schedules exist for some numbers of micro-batches only, which is no lack.
+            if error.field == "costs":
+                self._leave_out(error)
             return
         self.result.num_simulated += 1
         if not evaluated.fits:
@@ -179,6 +201,13 @@ class _Search:
         before = self._of_family.get(candidate.family)
         if before is None or _order(evaluated) < _order(before):
             self._of_family[candidate.family] = evaluated
+
+    def _leave_out(self, error: InputError) -> None:
+        self.result.uncounted = self.result.uncounted or error
+        if is_size(error):
+            self.result.num_too_large += 1
+        else:
+            self._has_endless = True
 
     def _miss(self, miss: NearMiss) -> None:
         self.result.num_too_large += 1
@@ -194,9 +223,7 @@ class _Search:
 
     def _tell(self) -> None:
         best = min((each.iteration_s for each in self._of_family.values()), default=None)
-        self._progress(
-            Progress(self.result.num_candidates, len(self._waiting), self.result.num_simulated, best)
-        )
+        self._progress(Progress(len(self._space), len(self._waiting), self.result.num_simulated, best))
 
 
 def _order(evaluated: Evaluated) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Why a configuration does not fit, and by how much."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,16 +33,21 @@ class Shortfall:
         return self.memory.total_bytes - self.evaluated.limit_bytes
 
 
-def explain_miss(evaluator: Evaluator, misses: Sequence[NearMiss]) -> Shortfall | None:
+def explain_miss(
+    evaluator: Evaluator, misses: Sequence[NearMiss], *, deadline: float | None = None
+) -> Shortfall | None:
     """Return the one of several configurations that exceeds the memory by least, of the likeliest ones.
 
     Args:
         evaluator: Estimates them.
         misses: What they need at least, the least first: some of them are bounds only.
+        deadline: When to take the nearest so far, in seconds of `time.monotonic`.
     """
     nearest: Evaluated | None = None
     for miss in misses[:_LOOKED_AT]:
         if nearest is not None and miss.needs_bytes >= nearest.estimate.peak_bytes:
+            break
+        if nearest is not None and deadline is not None and time.monotonic() > deadline:
             break
         try:
             evaluated = evaluator.evaluate(miss.candidate)

@@ -1,5 +1,6 @@
 """The choice of U: what each unit costs in time and memory, beside the paper's condition 2 s U b > 9 h."""
 
+import time
 from dataclasses import dataclass, replace
 
 from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
@@ -31,7 +32,7 @@ class UnitChoice:
     Attributes:
         chosen: U of the plan.
         least_by_condition: The smallest unit that communicates less than tensor parallelism, by the paper.
-        rows: The units that were tried, ascending.
+        rows: The units that were tried, ascending; the plan's own is always there.
     """
 
     chosen: int
@@ -39,13 +40,21 @@ class UnitChoice:
     rows: tuple[UnitRow, ...]
 
 
-def choose_unit(evaluator: Evaluator, best: Evaluated) -> UnitChoice:
-    """Return what other units would do in the place of the plan's."""
+def choose_unit(evaluator: Evaluator, best: Evaluated, *, deadline: float | None = None) -> UnitChoice:
+    """Return what other units would do in the place of the plan's.
+
+    Args:
+        evaluator: Estimates them.
+        best: The plan.
+        deadline: When to leave out the units that are left, in seconds of `time.monotonic`.
+    """
     problem, candidate = evaluator.problem, best.candidate
     num_microbatches = best.estimate.run.num_microbatches
     chosen = min(candidate.schedule.unit or 2 * candidate.pipeline_parallel, num_microbatches)
     rows = []
     for unit in sorted({chosen, *units(candidate.pipeline_parallel, num_microbatches)}):
+        if unit != chosen and deadline is not None and time.monotonic() > deadline:
+            continue
         schedule = replace(candidate.schedule, unit=unit)
         evaluated = best if unit == chosen else evaluator.evaluate(replace(candidate, schedule=schedule))
         meets = unit_beats_tensor_parallelism(
