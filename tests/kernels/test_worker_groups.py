@@ -43,7 +43,7 @@ def test_a_sequence_gets_one_group_of_threads(
     threads_per_sequence: int | None, batch: int, expected: int
 ) -> None:
     with Workers(4, threads_per_sequence) as workers:
-        # Threads claim their work: on a busy machine one may come too late for its share, but never one too many.
+        # Threads claim their work: on a busy machine one may come too late for its share.
         seen = [busy_threads(workers, batch)]
         while seen[-1] < expected and len(seen) < 10:
             seen.append(busy_threads(workers, batch))
