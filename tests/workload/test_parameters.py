@@ -77,7 +77,9 @@ def test_shares_add_up_to_the_model(data: st.DataObject, ranks: int) -> None:
 def test_a_larger_size_never_has_fewer_parameters(shape: TransformerShape, size: str, more: int) -> None:
     larger = shape.model_copy(update={size: getattr(shape, size) + more})
     # A hidden size that grows to that of the embedding does without the projections between them.
-    hypothesis.assume(shape.embedding_size == shape.hidden_size or larger.embedding_size != larger.hidden_size)
+    hypothesis.assume(
+        shape.embedding_size == shape.hidden_size or larger.embedding_size != larger.hidden_size
+    )
     assert count_parameters(larger) >= count_parameters(shape)
     if size in {"num_layers", "hidden_size", "ffn_size", "vocab_size"}:
         assert count_parameters(larger) > count_parameters(shape)
