@@ -312,7 +312,7 @@ def _show_others(console: Console, plan: Plan) -> None:
     if best is not None and plan.search.best[1:]:
         rows = [plan_cells(each, best) for each in plan.search.best]
         proven = "simulated" if plan.search.is_complete else "simulated; not proven: ended early"
-        print_rows(console, f"The best and its runners-up ({proven}; bubble of all ranks)", _PLAN_NAMES, rows)
+        print_rows(console, f"The best and its runners-up ({proven})", _PLAN_NAMES, rows)
     if (shortfall := plan.shortfall) is not None and best is not None:
         gain = 1 - shortfall.evaluated.iteration_s / best.iteration_s
         speed = f"{gain:.1%} less time" if gain > 0 else "no less time"
@@ -332,7 +332,7 @@ def _show_rivals(console: Console, plan: Plan) -> None:
     rows = [rival_cells(ZEROPP, plan.search, best)]
     rows += [rival_cells(name, found, best) for name, found in plan.rivals.items() if found.best]
     at = "each at its best" if plan.is_proven else "each at the best found, not all proven"
-    title = f"Rivals, {at} (simulated; bubble of all ranks; sent by a rank in an iteration, dtk's own count)"
+    title = f"Rivals, {at} (simulated; sent by a rank in an iteration)"
     print_rows(console, title, _RIVAL_NAMES, rows)
     for name, found in plan.rivals.items():
         if not found.best:
