@@ -16,7 +16,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "gradient_transfer_ns": "sending a gradient to the stage before",
     "unshard_ns": "gathering a stage's weights",
     "reduce_grad_ns": "reducing a stage's gradients",
-    "optimizer_ns": "an optimizer step",
+    "optimizer_ns": "an optimizer step, with what replicas exchange,",
     "activation_bytes": "a stage's activations of one micro-batch",
     "weight_grad_bytes": "what a stage keeps for its weight gradients",
     "parameter_bytes": "a stage's gathered weights",
