@@ -81,6 +81,13 @@ def test_an_interrupt_during_the_imports(name: str, code: int) -> None:
     assert (document["command"], document["error"]["message"]) == ("config show", "interrupted")
 
 
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupt_while_pydantic_imports_datetime(name: str, code: int) -> None:
+    stopped = _STOPPED.replace('"rich.console"', '"datetime"')
+    done = _run(sys.executable, "-c", stopped, "config", "show", "scout", SIGNAL=name)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "dtk: interrupted\n")
+
+
 def test_an_interrupt_during_the_imports_names_the_longest_command() -> None:
     words = ("scout", "bench", "kernel", "--json")
     done = _run(sys.executable, "-c", _STOPPED, *words, SIGNAL="SIGINT")

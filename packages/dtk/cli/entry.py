@@ -38,9 +38,13 @@ def main() -> None:
 
 
 def _run() -> int:
+    from dtk.cli.interrupts import interrupts_held_back
     from dtk.cli.streams import prepare_streams
 
     prepare_streams()
+    with interrupts_held_back():
+        # Its compiled part imports datetime, and ends in a panic if an interrupt comes meanwhile.
+        import pydantic_core  # noqa: F401
     if os.environ.get("COLUMNS", "1").strip("0") == "":
         # Nothing is zero columns wide; rich would print empty tables.
         del os.environ["COLUMNS"]
