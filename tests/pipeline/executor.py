@@ -55,6 +55,8 @@ class Executor:
 
     def step(self, rank: int) -> bool:
         action = self.lists[rank][0]
+        if action.sub_actions and action.kind is not Kind.OVERLAP_F_B:
+            raise Refused("a pair by another name")
         if action.kind in TRANSFER_KINDS:
             return self.transfer(rank)
         if action.kind is Kind.UNSHARD:

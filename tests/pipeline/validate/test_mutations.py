@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dtk.errors import InputError
@@ -100,6 +100,7 @@ def lowered(schedule: Schedule, parameters: bool, transfers: str, resident: int)
 
 
 @settings(max_examples=1500)
+@example(580908, [rename], True, "none", False, 2)  # names a pair as if it were a weight gradient
 @given(
     st.integers(0, 10**9),
     st.lists(st.sampled_from(MUTATIONS), min_size=0, max_size=3),
