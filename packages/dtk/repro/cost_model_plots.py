@@ -93,6 +93,6 @@ def _band(measured: Sequence[float]) -> tuple[Series, ...]:
     ends = low, (low * high) ** 0.5, high
     factors: Mapping[str, float] = {"10 % more": 1.1, "10 % less": 0.9}
     return tuple(
-        Series(name=name, x=ends, y=tuple(factor * x for x in ends), basis="published")
+        Series(name=name, x=ends, y=tuple(factor * x for x in ends), basis="analytic")
         for name, factor in factors.items()
     )

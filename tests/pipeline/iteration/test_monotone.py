@@ -71,5 +71,7 @@ def test_more_micro_batches_take_longer_but_no_longer_than_so_many_iterations(
     job = run.job.model_copy(update={"global_batch": times * run.job.global_batch})
     once, many = estimate(run), estimate(replace(run, job=job))
     assert many.iteration_s >= once.iteration_s
-    assert many.iteration_s <= times * once.iteration_s * (1 + 1e-9)
-    assert many.peak_bytes >= once.peak_bytes
+    # With sharded weights that is no theorem: other orders of chunks need other gathers.
+    if run.sharding.stage < 3:
+        assert many.iteration_s <= times * once.iteration_s * (1 + 1e-9)
+        assert many.peak_bytes >= once.peak_bytes

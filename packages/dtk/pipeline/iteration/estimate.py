@@ -1,28 +1,22 @@
 """The time of an iteration and the memory of each rank, by event simulation of the schedule."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 from dtk.costmodel.constants import chip_constants
-from dtk.errors import InputError
-from dtk.pipeline.action import Action, Kind
 from dtk.pipeline.costs import StageCosts
-from dtk.pipeline.generators._row import check_sizes
-from dtk.pipeline.generators.registry import SCHEDULES, make_schedule
-from dtk.pipeline.iteration.gathering import gather_each_pass
 from dtk.pipeline.iteration.memory import RankMemory, memory_limit_bytes, rank_memories
 from dtk.pipeline.iteration.overlap import slowed_beside_collectives
-from dtk.pipeline.iteration.run import FSDP, ScheduleChoice, TrainingRun
+from dtk.pipeline.iteration.run import TrainingRun
+from dtk.pipeline.iteration.schedules import make_run_schedule
 from dtk.pipeline.iteration.stages import StageTime, collectives_ns, stage_costs, stage_times
-from dtk.pipeline.lowering import add_parameters
 from dtk.pipeline.schedule import Schedule
 from dtk.pipeline.simulate import simulate
 from dtk.pipeline.simulate.result import Simulation
 from dtk.workload.flops import model_flops
 
-__all__ = ["Estimate", "estimate", "estimate_stages", "make_run_schedule"]
-
+__all__ = ["Estimate", "estimate", "estimate_stages"]
 
 _HOST_OF: Final = "A100-SXM-80GB"
 """The chip on whose machines the host's launches were fitted."""
@@ -149,61 +143,3 @@ def estimate_stages(
     return Estimate(
         run, stages, costs, schedule, simulation, rank_memories(run, stages, schedule, simulation)
     )
-
-
-def make_run_schedule(run: TrainingRun) -> Schedule:
-    """Return the schedule of a run; gathers and reductions are in it where weights are sharded.
-
-    Raises:
-        InputError: If the schedule does not exist for the run's sizes.
-    """
-    return _schedule(
-        run.schedule,
-        run.layout.pipeline_parallel,
-        run.layout.chunks,
-        run.num_microbatches,
-        run.sharding.stage == 3,
-    )
-
-
-@lru_cache(maxsize=512)
-def _schedule(
-    choice: ScheduleChoice, num_ranks: int, num_chunks: int, num_microbatches: int, sharded: bool
-) -> Schedule:
-    if choice.name == FSDP:
-        if num_ranks > 1:
-            message = f"{FSDP} has a single pipeline rank"
-            raise InputError(message, field="pipeline_parallel", value=num_ranks)
-        schedule = _depth_first(num_chunks, num_microbatches)
-    else:
-        given = {"unit": choice.unit, "group_size": choice.group_size, "split": choice.split}
-        heeded = SCHEDULES[choice.name].options if choice.name in SCHEDULES else frozenset(given)
-        schedule = make_schedule(
-            choice.name,
-            num_ranks=num_ranks,
-            num_chunks=num_chunks,
-            num_microbatches=num_microbatches,
-            **{key: value for key, value in given.items() if key in heeded},  # type: ignore[arg-type]
-        )
-    if not sharded:
-        return schedule
-    if choice.gather == "pass":
-        return gather_each_pass(schedule)
-    ahead = choice.resident_chunks - 1
-    return add_parameters(
-        schedule,
-        resident_chunks=choice.resident_chunks,
-        lookahead=ahead,
-        reduce=choice.reduce,
-        unit=num_microbatches if choice.name not in {"zeropp", "interleaved"} else None,
-    )
-
-
-def _depth_first(num_stages: int, num_microbatches: int) -> Schedule:
-    """Return a single rank that takes each micro-batch forward and backward through all its stages."""
-    check_sizes(1, num_stages, num_microbatches)
-    row = []
-    for microbatch in range(num_microbatches):
-        row += [Action(stage, Kind.FORWARD, microbatch) for stage in range(num_stages)]
-        row += [Action(stage, Kind.FULL_BACKWARD, microbatch) for stage in reversed(range(num_stages))]
-    return Schedule(FSDP, (0,) * num_stages, (tuple(row),), num_microbatches)

@@ -15,10 +15,10 @@ from dtk.costmodel.measurements import MeasuredRun, Replica
 from dtk.costmodel.profiles import ModelProfile
 from dtk.errors import InputError
 from dtk.pipeline.costs import StageCosts
-from dtk.pipeline.iteration.estimate import make_run_schedule
 from dtk.pipeline.iteration.memory import RankMemory, rank_memories
 from dtk.pipeline.iteration.published import software_of
 from dtk.pipeline.iteration.run import ScheduleChoice, TrainingRun
+from dtk.pipeline.iteration.schedules import make_run_schedule
 from dtk.pipeline.iteration.stages import stage_costs, stage_times
 from dtk.pipeline.simulate import simulate
 from dtk.pipeline.simulate.result import Simulation

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dtk.zeropp.planning.evaluation import Evaluated, Evaluator
 from dtk.zeropp.planning.methods import METHODS
@@ -143,7 +144,7 @@ def _search_rivals(
             evaluator,
             METHODS[name].space(evaluator.problem),
             deadline=deadline,
-            progress=lambda each, name=name: progress(name, each),  # type: ignore[misc]
+            progress=partial(progress, name),
         )
         if not result.num_candidates and result.not_profiled is not None:
             left_out[name] = "not profiled"

@@ -1,5 +1,6 @@
 """Why no configuration has the options that are given: one line about the first that cannot be."""
 
+from collections.abc import Iterable
 from typing import NoReturn
 
 from dtk.errors import InputError
@@ -137,6 +138,6 @@ def _check_rest(problem: PlanProblem) -> None:
         raise InputError(message, field="resident_chunks", value=pins.resident_chunks)
 
 
-def _some(values: object) -> str:
-    numbers = list(values)  # type: ignore[call-overload]
-    return f"one of {', '.join(map(str, numbers))}" if numbers else "none fits"
+def _some(values: Iterable[int]) -> str:
+    text = ", ".join(map(str, values))
+    return f"one of {text}" if text else "none fits"

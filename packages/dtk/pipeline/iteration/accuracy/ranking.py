@@ -33,7 +33,8 @@ class Peer:
 CALCULON: Final = Peer(
     "Calculon",
     "Calculon as shipped, run on these rows for dtk: its a100_80g system with 12.5 GB/s of network for each "
-    "chip, the check of memory off, no vocabulary; nothing of it was fitted to these rows",
+    "chip, the check of memory off, no vocabulary; nothing of it was fitted to these rows; not run again "
+    "here",
     0.111,
     {"3.6B": 0.90, "18.4B": 0.50, "175B": 0.66},
     {"3.6B": 0.0, "18.4B": 0.045, "175B": 0.006},
