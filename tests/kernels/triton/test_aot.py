@@ -19,6 +19,9 @@ from dtk_kernels import aot
 PACKAGE = Path(str(dtk_kernels.__file__)).parent
 KERNEL_FILES = sorted(PACKAGE.rglob("triton_kernel.py"))
 
+# Compiling all variants once takes minutes, and many more where the machine has other work.
+pytestmark = pytest.mark.timeout(2400)
+
 # What a program may use, from the CUDA programming guide (maximum shared memory a thread block).
 SHARED_BYTES = {"sm80": 163 * 1024, "sm90": 227 * 1024, "sm100": 227 * 1024}
 REGISTERS = 65536  # of a multiprocessor
